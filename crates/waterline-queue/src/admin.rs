@@ -159,7 +159,7 @@ mod tests {
     use waterline::{Clock, Error};
 
     #[test]
-    fn a_queue_that_is_changed_by_hand_counts_no_crash_and_drops_no_row() {
+    fn admin_counts_no_crash_and_drops_no_row() {
         // The row of the finished job is due to be removed, and the process dies while a job runs.
         let clock = Clock::manual(SystemTime::now() - Duration::from_secs(3600));
         let options = QueueOptions::default().clock(clock.clone()).dead_for(Duration::from_secs(1));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn no_queue_is_made_by_hand_and_none_is_changed_beside_its_program() {
+    fn admin_makes_no_queue_and_refuses_an_open_one() {
         let disk = FaultyStore::new().unwrap();
         let store = disk.store();
         let writes = disk.writes();

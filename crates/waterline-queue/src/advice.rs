@@ -192,7 +192,7 @@ mod tests {
 
     /// Each reason, from each vantage point.
     #[test]
-    fn each_reason_has_its_verdict_and_says_who_acts() {
+    fn each_reason_has_its_verdict_and_help() {
         use Vantage::{Beside, Shared, Whole};
         use Verdict::{GoesWell, NeedsYou, Waits as Wait};
         let (since, second) = (Duration::from_secs(3), Duration::from_secs(1));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_over_needs_an_operator_though_the_queue_runs() {
+    fn leftovers_need_an_operator_though_the_queue_runs() {
         let running = status(Waits::No);
         let of = |counts: Counts, kinds: &[&str]| {
             let unknown_kinds = kinds.iter().map(|kind| (*kind).to_owned()).collect();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_that_are_no_longer_heard_of_are_named_and_need_an_operator_once_no_other_one_is_left() {
+    fn silent_workers_are_named_and_the_last_needs_an_operator() {
         use Verdict::{NeedsYou, Waits as Wait};
         for (workers, seconds, others, verdict, says) in [
             (1, 15, 0, Wait, "its 3 jobs may be taken by others in 15.0s"),
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_many_processes_share_says_what_its_workers_do() {
+    fn a_shared_queue_says_what_its_workers_do() {
         let says = |waits: Waits, workers| shared(waits, workers, Vec::new()).sentence();
         let paused = says(Waits::Paused { left: None }, 3);
         assert!(
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_no_worker_has_needs_an_operator_at_once_where_workers_are_known() {
+    fn an_untaken_kind_needs_an_operator_if_workers_are_known() {
         let untaken = || vec![UntakenKind { kind: "receipt".to_owned(), jobs: 40 }];
         for (workers, verdict) in [(2, Verdict::NeedsYou), (0, Verdict::Waits)] {
             let status = QueueStatus { untaken: untaken(), ..shared(Waits::OtherKinds, workers, Vec::new()) };

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_push_for_which_there_is_no_room_is_woken_by_no_job_that_is_due() {
+    fn a_due_job_does_not_wake_a_push_without_room() {
         let due = Some(Duration::ZERO);
         let glance = |expires| Glance {
             ready: 1,

@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_push_and_a_removal_leave_no_record_of_the_job_before() {
+    fn a_push_and_a_removal_leave_no_old_record() {
         let queue = queue();
         let keys = queue.state_of().keys;
         let stored = || [keys.meta("a"), keys.progress("a")].map(|key| queue.bytes(&key).unwrap().is_some());
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_in_the_batch_of_another_lease_is_refused() {
+    fn a_change_under_another_lease_is_refused() {
         let queue = queue();
         queue.push(NewJob::new("k", &1).unwrap().id("a")).unwrap();
         let mut lease = queue.accept(Accept::new()).unwrap().unwrap();

@@ -227,7 +227,7 @@ mod tests {
     use waterline::seam::{KeyRange, Order};
 
     #[test]
-    fn a_note_whose_time_is_over_is_deleted_with_its_entry() {
+    fn an_expired_note_is_deleted_with_its_entry() {
         let clock = Clock::manual(SystemTime::UNIX_EPOCH + Duration::from_secs(1000));
         let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default().clock(clock.clone())).unwrap();
         let (notes, keys) = (queue.notes("k").unwrap(), queue.state_of().keys);

@@ -26,7 +26,7 @@ fn group(clock: &Clock) -> Group {
 }
 
 #[test]
-fn a_job_that_cannot_be_read_holds_up_neither_its_queue_nor_another_one() {
+fn a_damaged_job_holds_up_no_queue() {
     for damaged in ["ready", "scheduled"] {
         let clock = Clock::manual(SystemTime::now());
         let group = group(&clock);
@@ -46,7 +46,7 @@ fn a_job_that_cannot_be_read_holds_up_neither_its_queue_nor_another_one() {
 }
 
 #[test]
-fn stale_entries_before_the_first_job_of_a_queue_make_it_no_older() {
+fn stale_entries_do_not_age_a_queue() {
     let clock = Clock::manual(SystemTime::now());
     let options = || QueueOptions::default().clock(clock.clone());
     let group = Group::new(&Store::in_memory()).queue("a", ["a"], options()).queue("b", ["b"], options());
@@ -70,7 +70,7 @@ fn stale_entries_before_the_first_job_of_a_queue_make_it_no_older() {
 }
 
 #[test]
-fn a_queue_whose_limit_is_full_has_no_work_for_a_group_until_it_has_a_token() {
+fn a_group_sees_no_work_behind_a_full_limit() {
     let clock = Clock::manual(SystemTime::now());
     let options = || QueueOptions::default().clock(clock.clone());
     let slow = options().limit(Limit::queue().rate(Rate::new(1, 60 * SECOND)));
@@ -93,7 +93,7 @@ fn a_queue_whose_limit_is_full_has_no_work_for_a_group_until_it_has_a_token() {
 }
 
 #[test]
-fn one_who_waits_for_a_job_that_is_due_later_gets_it_once_its_limit_has_a_place() {
+fn an_early_waiter_wakes_once_the_limit_has_room() {
     let clock = Clock::manual(SystemTime::now());
     let limited = QueueOptions::default().clock(clock).limit(Limit::each_key().at_once(1)).retention(Retention::Drop);
     let group = Group::new(&Store::in_memory()).queue("q", ["k"], limited).open().unwrap();

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_is_told_of_once_for_each_runner_that_has_no_handler_for_it() {
+    fn an_unhandled_kind_is_logged_once_per_runner() {
         let kinds = Kinds::default();
         assert!(!push(&kinds, "a") && !push(&kinds, "b"), "there is no runner");
         assert_eq!(begin(&kinds, &["b", "c"]), 1);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kinds_without_a_handler_are_bounded_and_those_with_one_are_known_all_the_same() {
+    fn unhandled_kinds_are_bounded_and_handled_ones_kept() {
         let (kinds, many) = (Kinds::default(), (0..200).map(|n| format!("k{n:03}")).collect::<Vec<_>>());
         assert!(many.iter().all(|kind| !push(&kinds, kind)), "there is no runner");
         assert_eq!(kinds.begin(many[..100].iter(), Fate::Dead).len(), 0, "they have handlers");

@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_dead_jobs_are_told_of_at_a_pace_and_each_is_counted_once() {
+    fn lines_about_dead_jobs_are_paced_and_count_each_once() {
         let (mut pace, begin) = (BatchSizer::default(), time::now());
         let mut told = Vec::new();
         // A hundred die in five seconds, and one a while after them.

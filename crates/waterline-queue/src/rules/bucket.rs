@@ -148,7 +148,7 @@ mod tests {
         }
 
         #[test]
-        fn no_time_has_more_than_its_tokens_and_one_burst(rate in rates(), jumps in prop::collection::vec((0..5_000u64, any::<bool>()), 1..60)) {
+        fn no_period_exceeds_its_tokens_and_one_burst(rate in rates(), jumps in prop::collection::vec((0..5_000u64, any::<bool>()), 1..60)) {
             let (mut wall, mut forward, mut taken) = (1_000_000u64, 0u64, 0i128);
             let mut bucket = Bucket::full(rate, wall);
             for (by, back) in jumps {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_does_not_divide_a_second_is_exact_over_a_minute() {
+    fn an_uneven_rate_is_exact_over_a_minute() {
         for (count, want) in [(7, 420), (1, 60), (333, 333 * 60), (999, 999 * 60)] {
             let rate = Rate::new(count, Duration::from_secs(1)).burst(1);
             let mut bucket = Bucket::full(rate, 0);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_of_a_rate_that_was_changed_keeps_its_whole_tokens() {
+    fn a_changed_rate_keeps_whole_tokens() {
         let old = Rate::new(10, Duration::from_secs(1)).burst(20);
         let mut bucket = Bucket::full(old, 5);
         bucket.take(13);

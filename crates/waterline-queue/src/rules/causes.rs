@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn each_dead_job_comes_once_and_behind_all_that_it_waited_for() {
+    fn each_dead_job_comes_once_after_its_causes() {
         let (none, b): (&[&str], &[&str]) = (&[], &["b"]);
         for (list, waited_for, expected) in [
             // In the order of the list, if none waited.
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_chain_that_is_listed_backwards_is_looked_at_once() {
+    fn a_long_chain_is_walked_once() {
         const LINKS: usize = 100_000;
         let ids: Vec<_> = (0..LINKS).map(|n| format!("{n:06}")).collect();
         let mut order = CausesFirst::new(ids.iter().rev().cloned().collect());

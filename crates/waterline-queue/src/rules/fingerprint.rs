@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_does_not_depend_on_the_order_of_fields_at_any_depth() {
+    fn field_order_does_not_change_a_fingerprint() {
         let one = of(r#"{"a":1,"b":{"x":[1,{"p":1,"q":2}],"y":2}}"#, &Fields::All);
         let other = of(r#" {"b":{"y":2,"x":[1,{"q":2,"p":1}]} ,"a":1}"#, &Fields::All);
         assert_eq!(one, other);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn chosen_fields_alone_count_and_must_be_there() {
+    fn only_chosen_fields_count_and_must_exist() {
         let only = Fields::Only(vec!["user".into()]);
         let ignoring = Fields::Ignoring(vec!["at".into()]);
         assert_eq!(of(r#"{"user":1,"at":5}"#, &only), of(r#"{"user":1,"at":6,"z":1}"#, &only));

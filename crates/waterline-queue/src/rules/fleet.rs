@@ -131,14 +131,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn nobody_takes_jobs_has_a_slot_or_knows_a_kind_where_nobody_is() {
+    fn an_empty_fleet_has_no_slots_and_no_kinds() {
         let fleet = Fleet::of(&[]);
         assert_eq!((fleet.workers, fleet.slots, fleet.busy, fleet.kinds), (0, Some(0), 0, Some(Vec::new())));
         assert_eq!((fleet.silent, fleet.oldest, fleet.newest_ran_for), (Vec::new(), None, None));
     }
 
     #[test]
-    fn slots_kinds_and_jobs_are_those_of_the_workers_that_take_jobs() {
+    fn only_workers_that_take_jobs_are_summed_up() {
         let stops = WorkerInfo { is_stopping: true, ..worker("stops", Some(8), Some(&["x"]), &[7]) };
         let dead = WorkerInfo { is_silent: true, ..worker("dead", Some(8), Some(&["y"]), &[90, 3]) };
         let old = WorkerInfo { is_silent: true, ..worker("old", Some(8), None, &[]) };
@@ -167,7 +167,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn one_worker_of_all_kinds_or_without_a_bound_is_enough_for_all() {
+    fn one_unbounded_worker_makes_the_fleet_unbounded() {
         let fleet = Fleet::of(&[worker("a", None, Some(&["x"]), &[]), worker("b", Some(1), None, &[])]);
         assert_eq!((fleet.workers, fleet.slots, fleet.kinds, fleet.has_free), (2, None, None, true));
         // One without a bound may be busy with all that it takes. Slots of other queues count once.
@@ -177,7 +177,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_worker_is_named_by_its_name_or_its_process() {
+    fn a_worker_is_named_by_its_name_or_process() {
         let mut worker = worker("a", None, None, &[]);
         let mut names = vec![worker.to_string()];
         worker.name = None;

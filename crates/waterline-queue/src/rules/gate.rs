@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_without_a_limit_has_the_same_room_whatever_runs() {
+    fn room_without_a_limit_ignores_running_jobs() {
         let mut gate = Gate::new(None);
         let before = gate.room();
         gate.running = 5;
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_runs_alone_waits_for_the_others_and_they_for_it() {
+    fn a_lone_job_and_the_others_wait_for_each_other() {
         let mut gate = Gate::new(Some(2));
         assert!(!gate.holds_alone());
         gate.begin(false);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_is_shut_until_its_time_and_not_by_a_clock_that_was_set_back() {
+    fn a_gate_is_shut_until_its_time_but_not_by_a_set_back() {
         let mut gate = Gate::new(Some(2));
         gate.shut(1000, 1500);
         assert!(gate.is_full(1000) && gate.is_full(1499) && !gate.is_full(1500) && !gate.is_full(999));

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_eighth_claim_takes_the_lowest_priority_that_has_a_job_and_the_others_the_highest() {
+    fn each_eighth_claim_takes_the_lowest_priority() {
         let full = Lane { next: 3, end: 4, deleted: 0 };
         let none = Lane { next: 4, end: 4, deleted: 0 };
         let taken = |lanes| (0..17).filter_map(|claims| lane(&lanes, claims)).collect::<Vec<_>>();

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_push_of_an_id_that_is_there_moves_flags_or_renews_its_job_and_changes_nothing_if_the_time_is_the_same() {
+    fn a_push_of_a_known_id_moves_flags_or_renews_the_job() {
         use JobState::{Damaged, Dead, Finished, Ready, Running, Scheduled, Waiting};
         for (states, at_its_time, at_another) in [
             (&[Scheduled, Ready, Waiting][..], Again::Same, Again::Move),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_keeps_each_of_its_settings_when_it_is_pushed() {
+    fn a_push_keeps_all_settings() {
         let second = Duration::from_secs(1);
         let job = || NewJob::new("k", &1).expect("it is JSON");
         let made = |new| prepare(new, 7, || 3).expect("it is a job");

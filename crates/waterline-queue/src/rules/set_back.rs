@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_goes_back_by_more_than_a_second_is_noticed_also_in_small_steps() {
+    fn a_set_back_of_over_a_second_is_noticed() {
         let (mut latest, now) = seen(10_000);
         for wall in [9_500, 9_000] {
             assert_eq!(latest.set_back(wall, now), None);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_steady_clock_measures_the_jump_and_tells_it_from_a_call_that_others_have_overtaken() {
+    fn the_monotonic_clock_measures_a_set_back() {
         let (latest, now) = seen(HOUR);
         assert_eq!(latest.set_back(30_000, now + millis(60_000)), Some(SetBack { to: 30_000, by: HOUR + 30_000 }));
         assert_eq!(latest.set_back(HOUR - 5_000, now - millis(5_000)), None, "it has read both clocks before");
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_tick_that_is_ahead_is_now_unless_the_schedule_names_times_and_none_lies_between() {
+    fn a_last_tick_ahead_counts_as_now_unless_times_are_named() {
         let (free, named): (Schedule, Schedule) = (Every::hours(1).into(), Every::hours(1).anchor(UNIX_EPOCH).into());
         let now = 5 * HOUR + HOUR / 2;
         let ticks = |last| [&free, &named].map(|schedule| last_tick(schedule, last, now));
@@ -174,7 +174,7 @@ mod tests {
         /// The true time goes on evenly. The clock is wrong by `before`, then by `wrong`, and then,
         /// after it was set back, by `after`.
         #[test]
-        fn what_was_left_is_left_and_what_was_written_before_the_wrong_time_stays(
+        fn remaining_times_survive_a_set_back(
             before in 0..1_000_000i64, wrong in 0..400_000_000_000i64, after in -90_000_000..400_000_000_000i64,
             begin in 100_000_000..10_000_000_000u64, written in 0..90_000u64, seen in 0..5_000u64,
             back in 0..60_000u64, lasts in 0..100_000_000_000u64, was_right in any::<bool>(),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_without_an_end_has_none_and_no_time_is_below_zero() {
+    fn an_endless_time_stays_and_none_is_negative() {
         let set = SetBack { to: 5_000, by: 10_000 };
         assert_eq!(set.moved(6_000, u64::MAX), Some((0, u64::MAX)));
         assert_eq!((set.moved(6_000, 7_000), set.moved(5_000, 99_000)), (Some((0, 0)), None));

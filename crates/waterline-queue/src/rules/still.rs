@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_stands_still_after_the_lease_or_ten_usual_runs_whichever_is_longer() {
+    fn a_standstill_takes_a_lease_or_ten_usual_runs() {
         let second = Duration::from_secs(1);
         for (lease, usual, patience_of) in
             [(60, None, 60), (60, Some(0), 60), (60, Some(6), 60), (60, Some(7), 70), (1, Some(u64::MAX), u64::MAX)]
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn each_line_comes_after_twice_the_time_of_the_one_before() {
+    fn each_line_comes_after_twice_the_last_pause() {
         let minute = Duration::from_secs(60);
         assert_eq!([0, 1, 2, 5].map(|told| next_line(minute, told)), [1, 2, 4, 32].map(|times| minute * times));
         assert_eq!(next_line(minute, 40), minute * u32::MAX, "no line is due at once");

@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_looks_of_many_workers_together_take_a_tenth_of_the_time_and_each_looks_once_a_minute() {
+    fn gauge_reads_of_all_workers_take_a_tenth_of_the_time() {
         let ms = Duration::from_millis;
         for (taken, workers, seconds) in
             [(1, 1, 1), (5, 0, 1), (5, 100, 5), (50, 100, 50), (50, 1_000, 60), (9_000, 1, 60)]

@@ -126,7 +126,7 @@ mod tests {
     use waterline::seam as time;
 
     #[test]
-    fn an_attempt_that_ends_before_the_one_that_is_waited_for_wakes_the_thread() {
+    fn an_earlier_timeout_wakes_the_thread() {
         let times = Times { all: Some(Duration::from_secs(60)), ..Times::default() };
         let (timeouts, now) = (Timeouts::new(times), time::now());
         assert!(timeouts.begin((0, 1), "k", now + Duration::from_secs(1)), "it is the only one");

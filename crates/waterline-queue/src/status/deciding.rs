@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn all_slots_of_all_workers_have_to_be_busy_for_a_lease_or_ten_usual_runs() {
+    fn a_standstill_needs_all_slots_of_all_workers_busy() {
         let stands_still = |oldest: &str, worker: &str, since: u32, no_end: u32| Waits::StandsStill {
             slots: 4,
             workers: Some(2),
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_of_a_worker_that_is_no_longer_heard_of_hides_no_job_that_is_due() {
+    fn jobs_of_silent_workers_do_not_hide_due_jobs() {
         let dead = WorkerInfo { is_silent: true, ..worker("dead", &[500]) };
         assert_eq!(waits(&survey(std::slice::from_ref(&dead), 471)), Waits::NoWorker);
         assert_eq!(waits(&survey(&[dead.clone(), worker("a", &[])], 1)), Waits::No);
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_with_free_slots_that_begin_nothing_for_a_minute_are_idle() {
+    fn workers_that_start_nothing_for_a_minute_are_idle() {
         let idle = Waits::Idle { workers: 2, free: Some(3) };
         let workers = [worker("a", &[60]), worker("b", &[])];
         assert_eq!((waits(&survey(&workers, 59)), waits(&survey(&workers, 60))), (Waits::No, idle));
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_that_no_worker_takes_are_the_reason_only_while_there_are_workers() {
+    fn untaken_kinds_are_a_reason_only_with_workers() {
         let in_line = |workers: &[WorkerInfo]| {
             let lines = vec![("x".to_owned(), 4)];
             Survey { lines, only_held: true, only_in_lines: true, ..survey(workers, 1) }
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_that_is_closed_in_this_process_is_the_reason_if_no_other_one_works() {
+    fn a_closed_gate_here_counts_without_other_workers() {
         let trouble = Trouble { closed: Some(("disk".to_owned(), Instant::now())), ..Trouble::default() };
         let of = |workers: &[WorkerInfo]| {
             let survey = survey(workers, 1);

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_is_a_plain_one_at_first_and_follows_the_last_hundred_later() {
+    fn the_mean_follows_the_last_hundred_attempts() {
         let first = seconds([1, 2, 3, 6]);
         assert_eq!((first.count, first.mean, first.last), (4, Duration::from_secs(3), Duration::from_secs(6)));
         let moved = seconds((0..1_000).map(|_| 1).chain((0..100).map(|_| 101)));
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_duration_is_said_in_two_digits_or_so() {
+    fn a_long_duration_is_shown_in_few_digits() {
         let said = [0, 90, 119, 120, 725, 7_199, 7_200, 172_799, 172_800, 999_999];
         let said = said.map(|seconds| Long(Duration::from_secs(seconds)).to_string());
         assert_eq!(said, ["0.0ns", "90.0s", "119.0s", "2m", "12m", "119m", "2h", "47h", "2d", "11d"]);
@@ -83,7 +83,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_mean_lies_between_the_shortest_and_the_longest(took in proptest::collection::vec(any::<u64>(), 1..200)) {
+        fn a_mean_lies_between_shortest_and_longest(took in proptest::collection::vec(any::<u64>(), 1..200)) {
             let durations = took.iter().fold(Durations::default(), |sum, took| sum.with(from_nanos(*took)));
             let (least, most) = (took.iter().min().unwrap(), took.iter().max().unwrap());
             // Each division rounds down.

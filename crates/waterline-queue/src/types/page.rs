@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_is_read_as_the_place_that_it_was_made_of_and_no_part_of_it_is() {
+    fn a_cursor_round_trips_and_no_part_of_it_is_valid() {
         for (id, limit) in [("a", None), ("~7", Some("tmail".to_owned())), ("ä/&? =", Some("k".to_owned()))] {
             let place = Place { priority: Priority::Low, number: u64::MAX - 1, tie: 7, id: id.to_owned(), limit };
             let cursor = place.cursor("q", JobState::Ready);

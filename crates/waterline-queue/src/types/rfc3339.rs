@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_written_as_rfc_3339_does_also_on_leap_days_and_at_the_ends_of_years() {
+    fn leap_days_and_year_ends_are_written_as_rfc_3339() {
         for (millis, text) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (68_256_000_000, "1972-03-01T00:00:00.000Z"),

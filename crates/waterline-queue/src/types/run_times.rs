@@ -96,7 +96,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn percentiles_are_those_of_the_attempts_since_another_count() {
+    fn percentiles_cover_attempts_since_a_snapshot() {
         let mut times = RunTimes::default();
         assert_eq!((times.count(), times.percentile(0.5)), (0, None));
         (0..100).for_each(|_| times.add(Duration::from_secs(1)));
@@ -111,7 +111,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_duration_is_in_a_bucket_whose_middle_is_near(nanos in any::<u64>(), shift in 0_u32..64) {
+        fn a_duration_is_near_the_middle_of_its_bucket(nanos in any::<u64>(), shift in 0_u32..64) {
             let nanos = nanos >> shift;
             let bucket = bucket_of(nanos);
             prop_assert!(bucket < BUCKETS);

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_running_job_refuses_no_twin_until_it_was_claimed_and_one_until_it_is_done() {
+    fn running_jobs_refuse_twins_only_until_done() {
         let refuse = |until| JobState::ALL.map(|state| refuses_twins(until, state));
         assert_eq!(refuse(Until::Claimed), [true, true, false, false, false, true]);
         assert_eq!(refuse(Until::Done), [true, true, true, false, false, true]);

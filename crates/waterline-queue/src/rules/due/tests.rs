@@ -26,7 +26,7 @@ fn a_tick_is_due_at_its_time_and_not_before() {
 }
 
 #[test]
-fn ticks_that_were_missed_make_no_job_or_one_or_one_each() {
+fn missed_ticks_make_no_job_or_one_or_one_each() {
     let late = 5 * HOUR + HOUR / 2;
     let due = |catch_up, now| due(&hourly(), (Overlap::Allow, catch_up), (0, false), now, 3);
     assert_eq!(due(CatchUp::None, late), Due { missed: Some(HOUR), ..of(&[], 5 * HOUR, 6 * HOUR) });
@@ -42,14 +42,14 @@ fn ticks_that_were_missed_make_no_job_or_one_or_one_each() {
 }
 
 #[test]
-fn a_run_that_has_not_ended_skips_the_tick_unless_both_may_run() {
+fn an_unfinished_run_skips_a_tick_unless_overlap_is_allowed() {
     let due = |overlap| due(&hourly(), (overlap, CatchUp::One), (0, true), HOUR, 8);
     assert_eq!(due(Overlap::Skip), Due { skipped: true, ..of(&[], HOUR, 2 * HOUR) });
     assert_eq!(due(Overlap::Allow), of(&[HOUR], HOUR, 2 * HOUR));
 }
 
 #[test]
-fn a_clock_that_was_set_back_brings_no_tick_twice() {
+fn a_clock_set_back_repeats_no_tick() {
     for now in [0, 9 * HOUR, 10 * HOUR, 11 * HOUR - 1] {
         let due = due(&hourly(), (Overlap::Allow, CatchUp::All), (10 * HOUR, false), now, 8);
         assert_eq!(due, of(&[], 10 * HOUR, 11 * HOUR));
@@ -57,7 +57,7 @@ fn a_clock_that_was_set_back_brings_no_tick_twice() {
 }
 
 #[test]
-fn a_schedule_without_a_further_tick_is_never_due() {
+fn a_schedule_without_a_next_tick_is_never_due() {
     let ages = Every::new(Duration::MAX).into();
     let due = due(&ages, (Overlap::Skip, CatchUp::One), (7, false), u64::MAX, 8);
     assert_eq!(due, of(&[], 7, u64::MAX));
@@ -83,7 +83,7 @@ fn schedules() -> impl Strategy<Value = Schedule> {
 
 proptest! {
     #[test]
-    fn the_newest_tick_is_the_one_that_is_found_step_by_step(schedule in schedules(), last in 0..90_000_000_000u64, time in 1..1000u64) {
+    fn the_newest_tick_matches_a_step_by_step_search(schedule in schedules(), last in 0..90_000_000_000u64, time in 1..1000u64) {
         let ticks = schedule.ticks(last);
         let first = ticks.next(last).unwrap();
         // At most `time / 3` ticks, and sometimes a moment between two of them.
@@ -93,7 +93,7 @@ proptest! {
     }
 
     #[test]
-    fn however_often_it_is_asked_each_tick_makes_a_job_once(schedule in schedules(), pauses in proptest::collection::vec(0..400_000u64, 1..40)) {
+    fn each_tick_makes_a_job_exactly_once(schedule in schedules(), pauses in proptest::collection::vec(0..400_000u64, 1..40)) {
         let (mut now, mut last, mut run) = (1_000_000, 1_000_000, Vec::new());
         for pause in pauses {
             now += pause;

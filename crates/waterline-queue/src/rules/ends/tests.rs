@@ -32,7 +32,7 @@ fn dies(failures: u32, crashes: u32, error: &str) -> Next {
 }
 
 #[test]
-fn each_end_leaves_the_numbers_and_the_time_that_the_documentation_says() {
+fn each_end_leaves_the_documented_counts_and_time() {
     let (after, at) = (End::Snoozed { at: When::After(Duration::from_secs(2)) }, End::Snoozed { at: When::At(7) });
     let put_back = End::PutBack { error: "it stops".to_owned() };
     for (failures, crashes, end, next_is) in [
@@ -63,7 +63,7 @@ fn each_end_leaves_the_numbers_and_the_time_that_the_documentation_says() {
 }
 
 #[test]
-fn a_job_that_was_pushed_once_more_runs_anew_where_it_would_have_ended_but_not_behind_its_last_crash() {
+fn a_job_pushed_again_runs_anew_except_after_its_last_crash() {
     let past = Past { failures: 3, crashes: 2, resubmit: Some(9), ..past() };
     let anew = |crashes, error: Option<&str>| Next::Anew { due: 9, crashes, error: error.map(str::to_owned) };
     assert_eq!(next(&past, End::Finished, WALL, 1.0), anew(0, None));
@@ -76,7 +76,7 @@ fn a_job_that_was_pushed_once_more_runs_anew_where_it_would_have_ended_but_not_b
 }
 
 #[test]
-fn a_second_crash_makes_a_job_run_alone_until_an_attempt_says_more_of_it() {
+fn a_job_runs_alone_after_its_second_crash() {
     let put_back = End::PutBack { error: String::new() };
     for (was_suspect, crashes, end, is) in [
         (false, 0, End::Crashed, false),
@@ -93,7 +93,7 @@ fn a_second_crash_makes_a_job_run_alone_until_an_attempt_says_more_of_it() {
 }
 
 #[test]
-fn a_row_is_kept_for_its_time_and_a_job_is_due_to_the_millisecond() {
+fn retention_and_due_times_hold_to_the_millisecond() {
     let minute = Retention::For(Duration::from_millis(MINUTE));
     let kept = [Retention::Drop, Retention::Keep, Retention::For(Duration::ZERO), minute];
     assert_eq!(kept.map(|kept| kept_until(kept, WALL)), [None, Some(u64::MAX), None, Some(WALL + MINUTE)]);

@@ -30,7 +30,7 @@ fn rule() -> impl Strategy<Value = Rule> {
 
 proptest! {
     #[test]
-    fn a_choice_is_one_of_the_queues_that_have_a_job(
+    fn only_queues_with_jobs_are_chosen(
         rule in rule(), ready in ready(), turn: u64, chance in 0.0..=1.0, ages in vec(any::<u64>(), 12),
     ) {
         let chosen = rule.choose(&ready, Draw { turn, chance }, |place| ages[place]);
@@ -61,7 +61,7 @@ proptest! {
     }
 
     #[test]
-    fn a_queue_without_weight_is_served_only_while_no_other_has_a_job(
+    fn weight_zero_is_served_only_if_no_other_has_a_job(
         ready in ready(), weights in vec(prop_oneof![Just(0.0), Just(1.0)], 12), seed: u64,
     ) {
         let has_weight = ready.iter().any(|place| weights[*place] > 0.0);
@@ -97,7 +97,7 @@ proptest! {
 }
 
 #[test]
-fn the_strict_order_without_ageing_serves_the_first_one_alone() {
+fn strict_order_without_ageing_serves_only_the_first() {
     let rule = Fair::strict(Duration::MAX).rule(&["a", "b"]).unwrap();
     for turn in 0..10 {
         assert_eq!(rule.choose(&[0, 1], Draw::new(1, turn), |_| u64::MAX), Some(0));
@@ -105,14 +105,14 @@ fn the_strict_order_without_ageing_serves_the_first_one_alone() {
 }
 
 #[test]
-fn queues_that_have_waited_for_the_same_time_are_served_in_their_order() {
+fn equally_aged_queues_are_served_in_order() {
     let rule = Rule::Strict { ageing: 5 };
     assert_eq!(rule.choose(&[1, 2, 3], Draw { turn: 1, chance: 0.0 }, |place| [0, 5, 6, 6][place]), Some(2));
     assert_eq!(rule.choose(&[1, 2, 3], Draw { turn: 1, chance: 0.0 }, |_| 5), Some(1));
 }
 
 #[test]
-fn weights_that_cannot_be_are_refused() {
+fn invalid_weights_are_refused() {
     for weight in [-0.1, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let refused = Fair::weighted([("a", weight)]).rule(&["a"]).unwrap_err();
         assert!(matches!(refused, ConfigError::GroupWeight { queue, .. } if queue == "a"));

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn short_jobs_are_claimed_in_numbers_that_take_as_long_as_a_write_and_long_jobs_one_by_one() {
+    fn short_jobs_are_claimed_in_batches_and_long_ones_singly() {
         let (mut batch_sizer, mut now) = (BatchSizer::default(), Instant::now());
         for (job, expected) in [
             (1, [1, 2, 4, 8, 16, 32]),

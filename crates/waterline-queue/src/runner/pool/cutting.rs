@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_that_is_lost_before_it_begins_hears_of_it_when_it_does() {
+    fn a_job_lost_before_its_start_is_told_to_stop() {
         let queue = queue(3);
         let pool = pool(&queue, 3);
         let claimed = claim_three(&pool);

@@ -72,7 +72,7 @@ mod tests {
     use waterline::Store;
 
     #[test]
-    fn a_runner_that_is_woken_for_a_job_behind_a_closed_gate_wakes_somebody_who_accepts_it() {
+    fn a_gated_runner_passes_its_wake_up_to_an_accepter() {
         let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();
         let is_open = Arc::new(AtomicBool::new(true));
         let asked = is_open.clone();

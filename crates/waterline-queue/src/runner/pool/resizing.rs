@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_are_too_many_end_once_they_have_no_job_and_come_back_with_more_slots() {
+    fn surplus_threads_end_when_idle_and_return_with_slots() {
         let (queue, runner, begins, end) = runner(6, 6);
         (0..6).for_each(|_| begins.recv_timeout(LONG).unwrap());
         runner.set_max_processing(2).unwrap();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runner_whose_only_thread_has_a_job_starts_more_jobs_as_soon_as_it_may() {
+    fn a_busy_runner_starts_more_jobs_once_it_may() {
         let (queue, runner, begins, end) = runner(3, 1);
         begins.recv_timeout(LONG).unwrap();
         until_threads(&runner, 1);

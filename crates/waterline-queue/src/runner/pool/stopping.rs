@@ -269,7 +269,7 @@ mod tests {
 
     /// The note may be late, or never reach the disk.
     #[test]
-    fn a_job_that_is_given_up_before_the_stop_is_noted_is_put_back_and_without_a_stop_it_has_failed() {
+    fn a_job_given_up_is_put_back_only_by_a_stop() {
         for (is_stopping, on_model) in [(true, false), (true, true), (false, false), (false, true)] {
             let clock = Clock::manual(SystemTime::UNIX_EPOCH);
             let options = QueueOptions::default().clock(clock.clone());

@@ -87,7 +87,7 @@ fn a_row(queue: &Queue) -> Changes {
 }
 
 #[test]
-fn a_slot_that_gets_free_while_a_thread_falls_asleep_for_want_of_one_is_not_overlooked() {
+fn a_thread_falling_asleep_sees_a_slot_become_free() {
     let queue = queue(4);
     let pool = pool(&queue, 2);
     let [mut one, mut other] = [(); 2].map(|()| {
@@ -122,7 +122,7 @@ pub(super) fn claim_three(pool: &Arc<Pool>) -> Vec<Claimed> {
 
 /// The model allows one write at a time.
 #[test]
-fn a_hook_that_takes_long_holds_up_no_other_write_and_no_slot() {
+fn a_slow_hook_holds_up_no_write_and_no_slot() {
     let queue = QueueModel::new().open("q", QueueOptions::default()).unwrap();
     queue.push_all((0..3).map(|n| NewJob::new("k", &n).unwrap())).unwrap();
     let (mut hooks, of_hook) = (Hooks::default(), Arc::new(OnceLock::<Arc<Pool>>::new()));
@@ -145,7 +145,7 @@ fn a_hook_that_takes_long_holds_up_no_other_write_and_no_slot() {
 
 /// The model allows one write at a time.
 #[test]
-fn an_end_waits_for_the_write_under_way_and_the_next_one_takes_all_along_and_claims_as_many() {
+fn ends_during_a_write_all_go_into_the_next_one() {
     let queue = QueueModel::new().open("q", QueueOptions::default()).unwrap();
     queue.push_all((0..6).map(|n| NewJob::new("k", &n).unwrap())).unwrap();
     let pool = pool(&queue, 3);
@@ -169,7 +169,7 @@ fn an_end_waits_for_the_write_under_way_and_the_next_one_takes_all_along_and_cla
 }
 
 #[test]
-fn a_write_takes_so_many_ends_along_and_rings_for_the_others() {
+fn a_write_takes_a_bounded_number_of_ends() {
     let queue = queue(700);
     let (pool, mut ends) = (pool(&queue, 700), Vec::new());
     while let wants @ 1.. = pool.prepare(&mut Vec::new(), true) {
@@ -189,7 +189,7 @@ fn a_write_takes_so_many_ends_along_and_rings_for_the_others() {
 }
 
 #[test]
-fn a_drain_whose_time_is_over_while_it_waits_for_a_write_ends_and_looks_no_more_until_then() {
+fn a_drain_that_expires_during_a_write_does_not_spin() {
     let clock = Clock::manual(SystemTime::now());
     let queue = QueueModel::new().open("q", QueueOptions::default().clock(clock.clone())).unwrap();
     queue.push_all((0..2).map(|n| NewJob::new("k", &n).unwrap())).unwrap();
@@ -204,7 +204,7 @@ fn a_drain_whose_time_is_over_while_it_waits_for_a_write_ends_and_looks_no_more_
 }
 
 #[test]
-fn a_write_of_a_group_claims_one_job_however_many_ends_it_takes_along() {
+fn a_write_of_a_group_claims_one_job() {
     let group = QueueModel::new().group();
     let group = group.queue("q", ["k"], QueueOptions::default()).queue("other", ["l"], QueueOptions::default());
     let group = group.open().unwrap();
@@ -219,7 +219,7 @@ fn a_write_of_a_group_claims_one_job_however_many_ends_it_takes_along() {
 }
 
 #[test]
-fn jobs_that_are_claimed_are_given_up_with_those_in_flight_and_those_that_come_too_late_go_back_at_once() {
+fn claimed_jobs_are_given_up_with_those_in_flight() {
     for too_late in [false, true] {
         let clock = Clock::manual(SystemTime::now());
         let options = QueueOptions::default().clock(clock.clone()).lease(Duration::from_secs(1));
@@ -243,7 +243,7 @@ fn jobs_that_are_claimed_are_given_up_with_those_in_flight_and_those_that_come_t
 }
 
 #[test]
-fn jobs_that_are_claimed_do_not_begin_once_their_runner_stops_and_are_ready_for_the_next_one() {
+fn claimed_jobs_go_back_to_ready_once_the_runner_stops() {
     let queue = queue(3);
     let pool = pool(&queue, 3);
     let first = pool.take_up(claim_three(&pool)).unwrap().0;
@@ -258,7 +258,7 @@ fn jobs_that_are_claimed_do_not_begin_once_their_runner_stops_and_are_ready_for_
 }
 
 #[test]
-fn the_next_in_the_line_writes_the_ends_in_the_tray_and_runs_the_jobs_in_it() {
+fn the_line_takes_over_a_batch_behind_a_long_job() {
     let queue = queue(4);
     let pool = pool(&queue, 3);
     let first = pool.take_up(claim_three(&pool)).unwrap().0;
@@ -276,7 +276,7 @@ fn the_next_in_the_line_writes_the_ends_in_the_tray_and_runs_the_jobs_in_it() {
 }
 
 #[test]
-fn a_job_in_the_tray_is_the_next_one_also_after_a_job_whose_end_has_writes() {
+fn a_batched_job_is_next_after_an_end_with_writes() {
     // The thread that has run the job goes on, or it is in the line.
     for is_in_line in [false, true] {
         // Once with another ready job, and once without one.
@@ -306,7 +306,7 @@ fn a_job_in_the_tray_is_the_next_one_also_after_a_job_whose_end_has_writes() {
 }
 
 #[test]
-fn the_ends_of_jobs_are_written_although_a_job_cannot_be_read() {
+fn ends_are_written_despite_a_damaged_job() {
     let due = |id: &str| NewJob::new("k", &()).unwrap().id(id);
     // The damaged job is ready, its lease is over, it is scheduled and due, or it is the one that
     // ends.
@@ -347,7 +347,7 @@ fn the_ends_of_jobs_are_written_although_a_job_cannot_be_read() {
 }
 
 #[test]
-fn the_next_in_the_line_does_not_look_while_the_store_fails() {
+fn only_one_thread_looks_while_the_store_fails() {
     let kv = Arc::new(MemoryKv::default());
     let store = seam::store_on(kv.clone()).unwrap();
     let queue = Queue::open(&store, "q", QueueOptions::default()).unwrap();
@@ -363,7 +363,7 @@ fn the_next_in_the_line_does_not_look_while_the_store_fails() {
 }
 
 #[test]
-fn a_drain_does_not_end_while_a_hook_may_still_push_a_job() {
+fn a_drain_waits_for_hooks_that_may_push() {
     let queue = queue(1);
     let (me, ended) = (Arc::new(OnceLock::<Weak<Pool>>::new()), Arc::new(AtomicBool::new(false)));
     let mut hooks = Hooks::default();
@@ -385,7 +385,7 @@ fn a_drain_does_not_end_while_a_hook_may_still_push_a_job() {
 }
 
 #[test]
-fn a_drain_whose_time_is_over_ends_although_a_claim_that_may_be_its_last_one_is_under_way() {
+fn an_expired_drain_ends_during_its_last_claim() {
     let queue = queue(1);
     let limits = DrainLimits::default().jobs(1).time(Duration::ZERO);
     let pool = pool_with(&queue, 2, Some(limits), Hooks::default());
@@ -401,7 +401,7 @@ fn a_drain_whose_time_is_over_ends_although_a_claim_that_may_be_its_last_one_is_
 }
 
 #[test]
-fn a_job_sees_that_it_is_to_end_no_sooner_than_its_thread_claims_no_other_one() {
+fn a_stop_ends_claims_before_jobs_see_it() {
     let pool = pool(&queue(1), 1);
     let (stops, state) = (pool.clone(), pool.state.lock());
     let (runs, begins) = crossbeam_channel::bounded(0);
@@ -430,7 +430,7 @@ pub(super) fn until_asleep(queue: &Queue, threads: usize) {
 }
 
 #[test]
-fn a_thread_that_is_woken_for_a_job_while_its_slots_are_taken_leaves_it_to_one_who_accepts() {
+fn a_full_runner_passes_its_wake_up_to_an_accepter() {
     let queue = queue(0);
     let builder = Runner::builder(&queue).on("k", |_, _: u32| Ok(Outcome::Done)).max_processing(1);
     let runner = builder.start().unwrap();

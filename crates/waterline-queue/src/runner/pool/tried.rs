@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn the_claim_after_one_that_found_nothing_is_made_in_the_line() {
+    fn the_claim_after_a_vain_one_is_made_in_the_line() {
         let queue = queue(0);
         let pool = pool(&queue, 3);
         let mut reports = Vec::new();
@@ -88,7 +88,7 @@ mod tests {
 
     /// The only job of a limit with room is of another kind: its key, or its kind, has the limit.
     #[test]
-    fn a_runner_sleeps_beside_a_held_job_of_a_kind_that_it_does_not_take() {
+    fn a_runner_sleeps_beside_held_jobs_of_other_kinds() {
         for limit in [Limit::each_key().at_once(1), Limit::kind("c").at_once(1)] {
             let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default().limit(limit)).unwrap();
             queue.push_all((0..3).map(|n| NewJob::new("c", &n).unwrap().key("x"))).unwrap();
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_claims_once_from_each_queue_and_sleeps_until_there_is_news() {
+    fn a_group_tries_each_queue_once_and_then_sleeps() {
         let group = QueueModel::new().group();
         let group = group.queue("q", ["k"], QueueOptions::default()).queue("r", ["l"], QueueOptions::default());
         let group = group.open().unwrap();

@@ -124,7 +124,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_tick_that_is_made_late_does_not_move_those_after_it() {
+    fn a_late_tick_does_not_move_the_next_ones() {
         let hour = 3_600_000;
         let late = Every::hours(1).ticks(5);
         assert_eq!(late.next(5), Some(hour + 5));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn an_anchor_in_the_future_or_before_1970_gives_the_same_ticks() {
+    fn any_anchor_on_the_grid_gives_the_same_ticks() {
         let minute = Duration::from_secs(60);
         for anchor in [UNIX_EPOCH + minute * 1000, UNIX_EPOCH - minute * 7, UNIX_EPOCH] {
             let ticks = Every::minutes(1).anchor(anchor).ticks(123);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_below_a_millisecond_is_one_millisecond_and_a_huge_one_never_ends() {
+    fn intervals_are_a_millisecond_at_least_or_endless() {
         assert_eq!(Every::new(Duration::from_nanos(1)).ticks(7).next(7), Some(8));
         let ages = Every::new(Duration::MAX).ticks(7).next(7).unwrap();
         assert!(ages > LATEST);
@@ -156,7 +156,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ticks_are_the_anchor_and_whole_intervals_around_it(
+        fn ticks_are_whole_intervals_from_the_anchor(
             interval in 1..100u64, anchor in -500..500i64, after in 0..1000u64
         ) {
             let from = |millis: i64| match u64::try_from(millis) {

@@ -133,7 +133,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn ticks_are_those_of_a_model_that_looks_at_each_minute(
+    fn ticks_match_the_minute_by_minute_model(
         fields in fields(), zone in proptest::sample::select(&ZONES[..]), year in 2005..2035i16, change in 0..4usize,
         before in -90..2000i64,
     ) {
@@ -169,14 +169,14 @@ proptest! {
 
 // The clock shows 01:01 at 05:01 and again at 06:01.
 #[test]
-fn a_look_between_two_moments_that_the_clock_shows_alike_finds_no_second_tick() {
+fn no_second_tick_within_a_repeated_hour() {
     let cron = Cron::parse("1 1 * * *").unwrap().in_zone("America/New_York").unwrap();
     let (from, to) = (at("2005-10-30T06:00Z"), at("2005-11-01T00:00Z"));
     assert_eq!(ticks(&cron, from, to), [at("2005-10-31T06:01Z")]);
 }
 
 #[test]
-fn a_daily_job_runs_once_for_each_local_day_of_fifteen_years() {
+fn a_daily_job_runs_once_per_local_day() {
     for zone in ["Europe/Berlin", "America/New_York", "Asia/Beirut", "Australia/Lord_Howe"] {
         for time in ["30 2", "0 0", "45 1", "15 2"] {
             let cron = Cron::parse(format!("{time} * * *")).unwrap().in_zone(zone).unwrap();
@@ -190,7 +190,7 @@ fn a_daily_job_runs_once_for_each_local_day_of_fifteen_years() {
 }
 
 #[test]
-fn jobs_of_each_hour_go_by_the_time_that_passes() {
+fn hourly_jobs_follow_elapsed_time() {
     let quarters = Cron::parse("*/15 * * * *").unwrap().in_zone("Europe/Berlin").unwrap();
     for (from, to) in [("2025-03-30T00:00Z", "2025-03-30T03:00Z"), ("2025-10-26T00:00Z", "2025-10-26T03:00Z")] {
         let ticks = ticks(&quarters, at(from), at(to));
@@ -226,7 +226,7 @@ fn table() -> Vec<(&'static str, Fields)> {
 }
 
 #[test]
-fn each_clock_change_of_ten_years_in_nine_zones_brings_the_ticks_of_a_look_at_each_minute() {
+fn ticks_around_all_clock_changes_match_the_model() {
     let (begin, end) = (at("2010-01-01T00:00Z"), at("2020-01-01T00:00Z"));
     let (mut changes, hour, around) = (0, SignedDuration::from_hours(1), SignedDuration::from_hours(5));
     for zone in ZONES {
@@ -251,7 +251,7 @@ fn each_clock_change_of_ten_years_in_nine_zones_brings_the_ticks_of_a_look_at_ea
 }
 
 #[test]
-fn several_times_in_a_gap_are_one_tick_and_a_frequent_job_does_not_pause_when_times_come_again() {
+fn gaps_make_one_tick_and_frequent_jobs_do_not_pause() {
     let local = |expression: &str, from: &str, to: &str| {
         let cron = Cron::parse(expression).unwrap().in_zone("Europe/Berlin").unwrap();
         let ticks = ticks(&cron, at(from), at(to)).into_iter();
@@ -266,7 +266,7 @@ fn several_times_in_a_gap_are_one_tick_and_a_frequent_job_does_not_pause_when_ti
 }
 
 #[test]
-fn a_day_that_a_zone_left_out_is_made_up_for_right_after_it() {
+fn a_day_skipped_by_a_zone_is_made_up_right_after() {
     let daily = Cron::parse("0 7 * * *").unwrap().in_zone("pacific/apia").unwrap();
     let ticks = ticks(&daily, at("2011-12-29T00:00-10:00"), at("2012-01-01T00:00+14:00"));
     let expected = ["2011-12-29T07:00-10:00", "2011-12-31T00:00+14:00", "2011-12-31T07:00+14:00"].map(at);
@@ -274,7 +274,7 @@ fn a_day_that_a_zone_left_out_is_made_up_for_right_after_it() {
 }
 
 #[test]
-fn an_expression_that_cannot_be_read_names_its_field() {
+fn an_invalid_expression_names_its_field() {
     let field = |expression: &str| match Cron::parse(expression) {
         Err(ConfigError::Cron { fault, value, .. }) => (fault, value),
         other => panic!("{expression}: {other:?}"),
@@ -320,14 +320,14 @@ fn an_expression_that_cannot_be_read_names_its_field() {
 }
 
 #[test]
-fn a_leap_day_is_found_also_where_a_century_has_none() {
+fn a_leap_day_is_found_past_a_century_without_one() {
     let leap = Cron::parse("0 0 29 2 *").unwrap();
     let ticks = ticks(&leap, at("2091-01-01T00:00Z"), at("2105-01-01T00:00Z"));
     assert_eq!(ticks, ["2092-02-29T00:00Z", "2096-02-29T00:00Z", "2104-02-29T00:00Z"].map(at));
 }
 
 #[test]
-fn each_way_to_write_a_field_is_read_as_documented() {
+fn each_field_syntax_is_read_as_documented() {
     let days = |expression: &str| {
         let ticks =
             ticks(&Cron::parse(expression).unwrap(), at("2025-07-31T23:59Z"), at("2025-09-01T00:00Z")).into_iter();
@@ -348,7 +348,7 @@ fn each_way_to_write_a_field_is_read_as_documented() {
 
 /// Inline code of a page is no doc test.
 #[test]
-fn each_cron_expression_of_the_readme_can_be_read() {
+fn cron_expressions_of_the_readme_are_valid() {
     let readme = include_str!("../../../../README.md");
     let expressions: Vec<_> =
         readme.split("Cron::parse(\"").skip(1).filter_map(|text| text.split('"').next()).collect();
