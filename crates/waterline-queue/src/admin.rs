@@ -59,7 +59,6 @@ impl Queue {
 }
 
 impl QueueAdmin {
-    /// Opens a queue of this engine.
     pub(crate) fn on(engine: Arc<dyn QueueEngine>, name: &str) -> Result<Self, QueueError> {
         Ok(Self(Queue::on(engine, name, QueueOptions::admin())?))
     }

@@ -322,7 +322,6 @@ pub(super) struct WeakQueue {
 
 #[cfg(feature = "tokio")]
 impl WeakQueue {
-    /// Returns the queue if it is still open.
     pub(super) fn upgrade(&self) -> Option<Queue> {
         let (engine, shared, keep) = (self.engine.upgrade()?, self.shared.upgrade()?, self.keep.upgrade()?);
         Some(Queue { engine, number: self.number, shared, _keep: keep })
@@ -362,7 +361,6 @@ impl Queue {
         Ok(())
     }
 
-    /// Does the same for one job.
     pub(crate) fn ask_before_push(&self, job: &NewJob) -> Result<(), QueueError> {
         self.ask_before_pushes([job])
     }
@@ -396,7 +394,6 @@ impl Queue {
         self.engine.row(self.number, id)
     }
 
-    /// Makes one transition.
     pub(crate) fn call<R, F>(&self, run: F) -> Result<R, QueueError>
     where
         R: Send + 'static,

@@ -44,7 +44,6 @@ impl InHand {
         Ok(())
     }
 
-    /// True if the lease holds.
     pub(super) fn holds(&self) -> bool {
         self.queue.engine.holds(&self.held())
     }

@@ -35,7 +35,6 @@ pub struct Lazy {
     jobs: Vec<NewJob>,
 }
 
-/// Where the jobs go.
 enum Target {
     Queue(Queue),
     Group(Group),

@@ -42,7 +42,6 @@ pub struct QueueStatus {
     pub set_back: Option<SetBack>,
     /// From where the queue is seen.
     pub(super) vantage: Vantage,
-    /// The workers of the queue.
     pub(super) fleet: Fleet,
     /// How long the first lease has been over whose job no worker has taken back.
     pub(super) lapsed_for: Duration,

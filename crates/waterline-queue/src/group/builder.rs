@@ -18,7 +18,6 @@ type Opens = dyn Fn(&str, QueueOptions) -> Result<Queue, QueueError> + Send + Sy
 /// The settings of a [`Group`], from [`Group::new`].
 #[must_use]
 pub struct GroupBuilder {
-    /// Opens a queue of the database, as [`Queue::open`] does.
     opens: Box<Opens>,
     queues: Vec<Part>,
     default: Option<String>,

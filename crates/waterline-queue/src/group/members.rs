@@ -19,7 +19,6 @@ use waterline::seam::{Called, ClockExt, Moment};
 /// How long a runner claims nothing from a queue with an unreadable record.
 const ASIDE: Duration = Duration::from_secs(1);
 
-/// The queues that a group claims from.
 pub(crate) struct Members {
     list: Vec<Queue>,
     bell: Arc<Bell>,

@@ -11,7 +11,6 @@ use waterline::seam::Changes;
 /// A job whose lease may be over.
 pub(super) struct Hold {
     pub(super) job: InHand,
-    /// True once the lease is known to be over.
     pub(super) ended: bool,
 }
 
@@ -37,7 +36,6 @@ impl Hold {
         Ok(())
     }
 
-    /// Ends the attempt.
     pub(super) fn end(
         &mut self,
         end: End,
@@ -87,7 +85,6 @@ impl Hold {
         if self.prolong() || !is_renewal { Ok(()) } else { Err(self.job.halt()) }
     }
 
-    /// Makes a call if the lease holds.
     fn held_by<R>(&mut self, call: impl FnOnce(&InHand) -> Result<R, QueueError>) -> Result<R, QueueError> {
         let answer = if self.ended || !self.job.holds() {
             if !self.ended {

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 /// How much time passes between two records of a kind.
 const STORE_EVERY: Duration = Duration::from_secs(10);
 
-/// The durations of all kinds of a queue.
 #[derive(Default)]
 pub(crate) struct Averages(Mutex<HashMap<String, Average>>);
 
@@ -28,7 +27,6 @@ impl Averages {
         Self(Mutex::new(stored.into_iter().map(average).collect()))
     }
 
-    /// Changes the average of a kind.
     fn change<R>(&self, kind: &str, change: impl FnOnce(&mut Average) -> R) -> R {
         let mut averages = self.0.lock();
         match averages.get_mut(kind) {
@@ -37,7 +35,6 @@ impl Averages {
         }
     }
 
-    /// Adds an attempt.
     pub(crate) fn add(&self, kind: &str, took: Duration) {
         self.change(kind, |average| {
             average.durations = average.durations.with(took);

@@ -53,7 +53,6 @@ impl Bell {
         heard.asleep > 0 || !heard.tasks.is_empty()
     }
 
-    /// Returns the number of threads that sleep until there is a job.
     #[cfg(test)]
     pub(crate) fn asleep(&self) -> usize {
         self.heard.lock().asleep

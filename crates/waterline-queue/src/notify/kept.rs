@@ -11,7 +11,6 @@ pub(crate) struct Kept(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// How many tasks wait.
     waiting: usize,
     is_kept: bool,
     /// Counts the calls of the keeper.

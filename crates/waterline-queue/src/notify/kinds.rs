@@ -83,7 +83,6 @@ impl Kinds {
         known.count();
     }
 
-    /// True if the runner has a handler for this kind.
     pub(crate) fn is_handled(&self, kind: &str) -> bool {
         self.0.read().all.get(kind).is_some_and(|kind| kind.is_handled)
     }

@@ -22,7 +22,6 @@ pub(crate) trait Runs: Send + Sync {
     fn all_busy(&self) -> Option<AllBusy>;
 }
 
-/// The slots of a runner, all of them busy.
 pub(crate) struct AllBusy {
     pub(crate) slots: usize,
     /// When the last job ended, or when the last slot was taken if that was later.

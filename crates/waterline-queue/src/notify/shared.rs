@@ -48,7 +48,6 @@ pub struct Shared {
     pub(crate) losses: Losses,
     /// The tasks to wake once no lock is held.
     called: Mutex<Called>,
-    /// The waiting tasks.
     #[cfg(feature = "tokio")]
     pub(crate) kept: Arc<Kept>,
     /// The slots of the runner; 0: there is none.
@@ -262,7 +261,6 @@ impl Shared {
         called.wake();
     }
 
-    /// Logs the end of an attempt.
     pub(crate) fn log_end(&self, job: (&str, &str, u32), ended: &AttemptEnd) {
         lines::ended(&self.lines, &self.name, job, ended);
     }
@@ -340,7 +338,6 @@ impl Shared {
         }
     }
 
-    /// Changes the number of slots of the current runner.
     pub(crate) fn set_slots(&self, slots: usize) {
         self.slots.store(slots, Ordering::Release);
     }

@@ -17,20 +17,16 @@ pub(crate) struct Slot {
 
 #[derive(Default)]
 pub(crate) struct Told {
-    /// Counts the changes.
     pub(crate) changes: u64,
     /// Counts the calls to look at the clock again.
     pub(crate) calls: u64,
     pub(crate) state: Option<JobState>,
     pub(crate) data: Option<Vec<u8>>,
-    /// The error of a job that is dead.
     pub(crate) error: Option<String>,
     pub(crate) progress: Option<JobProgress>,
     /// True if a read has announced this state, which the write that made it may announce again.
     pub(crate) is_by_look: bool,
-    /// Wakes a thread that waits for several jobs at once.
     pub(crate) bell: Option<Arc<Bell>>,
-    /// The tasks that wait for the job.
     pub(crate) tasks: Tasks,
 }
 
@@ -53,7 +49,6 @@ impl Slot {
 /// Wakes a thread that waits for several jobs at once.
 #[derive(Default)]
 pub(crate) struct Bell {
-    /// Counts the calls.
     pub(crate) rung: Mutex<u64>,
     pub(crate) changed: Condvar,
 }
@@ -138,7 +133,6 @@ impl Subscribers {
         }
     }
 
-    /// Announces the progress of a running job.
     pub(crate) fn tell_progress(&self, id: &str, progress: &JobProgress, called: &mut Called) {
         let slots = self.slots.lock();
         if slots.is_empty() {

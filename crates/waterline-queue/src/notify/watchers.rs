@@ -53,12 +53,10 @@ pub(crate) struct Waiting {
     pub(crate) missed: u64,
     /// Counts the changes, and the calls to look at the clock again.
     pub(crate) calls: u64,
-    /// The tasks that wait for a change.
     pub(crate) tasks: Tasks,
 }
 
 impl Waiting {
-    /// Takes the next change.
     pub(crate) fn next(&mut self) -> Option<QueueChange> {
         match std::mem::take(&mut self.missed) {
             0 => self.changes.pop_front(),
@@ -76,7 +74,6 @@ impl Buffer {
     }
 }
 
-/// The watches of a queue.
 #[derive(Default)]
 pub(crate) struct Watchers {
     buffers: Mutex<Vec<Arc<Buffer>>>,

@@ -9,7 +9,6 @@ use crate::types::limit::Rate;
 /// The nanoseconds of a millisecond.
 const MILLI: i128 = 1_000_000;
 
-/// The tokens of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bucket {
     /// How many fractions of tokens there are. A job that costs more than a full bucket leaves a
@@ -48,7 +47,6 @@ impl Bucket {
         self.level >= self.needed(rate, cost)
     }
 
-    /// Returns how many tokens there are.
     pub(crate) fn tokens(&self) -> f64 {
         self.level as f64 / parts(self.unit.max(1)) as f64
     }

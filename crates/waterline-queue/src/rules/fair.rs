@@ -38,7 +38,6 @@ impl Fair {
         Self::Strict { ageing }
     }
 
-    /// Returns the rule for queues with these names.
     pub(crate) fn rule(&self, names: &[&str]) -> Result<Rule, ConfigError> {
         let weights = match self {
             Self::Shuffle => return Ok(Rule::Shuffle),

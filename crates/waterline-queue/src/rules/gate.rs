@@ -40,13 +40,11 @@ impl Gate {
         }
     }
 
-    /// Notes that a job starts.
     pub(crate) fn begin(&mut self, is_alone: bool) {
         self.running += 1;
         self.alone = if is_alone { Alone::Runs } else { Alone::No };
     }
 
-    /// Notes that a job has ended.
     pub(crate) fn end(&mut self) {
         self.running = self.running.saturating_sub(1);
         if self.alone == Alone::Runs {
@@ -78,12 +76,10 @@ impl Gate {
         }
     }
 
-    /// True if no job may start now.
     pub(crate) fn is_full(&self, wall: u64) -> bool {
         self.room() == 0 || self.shut_until(wall).is_some()
     }
 
-    /// Shuts it between these times.
     pub(crate) fn shut(&mut self, from: u64, until: u64) {
         self.shut = (from, until);
     }

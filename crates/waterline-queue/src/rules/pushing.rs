@@ -35,7 +35,6 @@ pub(crate) fn push_again(state: JobState, due: u64, new_due: u64) -> Again {
     }
 }
 
-/// True if one more job may wait.
 pub(crate) fn has_room(waiting: u64, most: Option<u64>) -> bool {
     most.is_none_or(|most| waiting < most)
 }
@@ -136,7 +135,6 @@ pub fn prepare(new: NewJob, wall: u64, make_id: impl FnOnce() -> u64) -> Result<
     Ok(Push { id, made, row, payload: new.payload, meta, clash, window, after, awaited_by: None, is_delayed })
 }
 
-/// Returns the extras of the row of a job, if it has any.
 fn extras_of(new: &NewJob, wall: u64) -> Result<Option<Box<Extras>>, ConfigError> {
     let is_compared = new.unique.is_some() || new.skips_executed;
     let (waits, has_meta) = (!new.after.is_empty(), !new.meta.is_empty());

@@ -21,7 +21,6 @@ pub(super) trait Desk: Send + Sync {
 
     fn hooks(&self) -> &Hooks;
 
-    /// True if the runner is stopping.
     fn is_stopping(&self) -> bool;
 
     fn moment(&self) -> Moment;
@@ -58,7 +57,6 @@ impl Attempt {
         self.desk.hooks()
     }
 
-    /// True if the runner is stopping.
     pub(super) fn is_stopping(&self) -> bool {
         self.desk.is_stopping()
     }
@@ -75,7 +73,6 @@ impl Attempt {
         }
     }
 
-    /// Takes the right to report the end. Only one caller gets it.
     pub(super) fn claim_end(&self) -> bool {
         self.desk.claim_end(self.job.flight())
     }
@@ -97,7 +94,6 @@ pub(super) struct Report {
     pub(super) data: Option<Vec<u8>>,
     /// The time from the claim to the answer of the handler.
     pub(super) took: Duration,
-    /// The writes that belong to it.
     pub(super) effects: Changes,
     /// Set if the end is written already.
     pub(super) written: Option<Written>,

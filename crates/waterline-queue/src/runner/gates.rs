@@ -73,7 +73,6 @@ impl RunnerGate {
         self
     }
 
-    /// Refuses an invalid gate.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         check_name("gate", &self.name)?;
         let why = format!("the answers of the gate {:?} hold for no time: use some milliseconds at least", self.name);
@@ -103,7 +102,6 @@ pub(super) struct Gates {
     answers: Mutex<Vec<Option<Answer>>>,
 }
 
-/// An answer of a gate.
 #[derive(Clone, Copy)]
 struct Answer {
     is_open: bool,
@@ -111,7 +109,6 @@ struct Answer {
     until: Option<Instant>,
 }
 
-/// A gate that is closed.
 pub(super) struct Closed<'a> {
     pub(super) name: &'a str,
     /// When it is asked again; `None`: never, since that is beyond the end of the clock.

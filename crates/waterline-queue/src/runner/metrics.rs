@@ -49,7 +49,6 @@ fn place(ended: &AttemptEnd) -> usize {
     }
 }
 
-/// The metrics of ended attempts.
 pub(super) struct Attempts {
     ended: [Counter; 6],
     seconds: Histogram,

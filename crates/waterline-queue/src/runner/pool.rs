@@ -223,7 +223,6 @@ impl Pool {
         self.state.lock().slots.flights.len()
     }
 
-    /// Returns how many jobs of this queue run.
     #[cfg(feature = "metrics")]
     pub(super) fn in_flight_of(&self, queue: &Queue) -> usize {
         let number = queue.number;
@@ -330,7 +329,6 @@ impl Pool {
         self.summary_of(all)
     }
 
-    /// Returns the numbers of each queue, with its name.
     pub(super) fn summaries(&self) -> Vec<(String, Summary)> {
         let tallies = self.state.lock().drain.tallies.clone();
         let tallies = tallies.into_iter().chain(std::iter::repeat(Tally::default()));

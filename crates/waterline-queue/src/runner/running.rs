@@ -62,7 +62,6 @@ struct Inner {
 }
 
 impl Running {
-    /// Returns the job, and its payload.
     pub(super) fn new(queue: &Queue, claimed: Claimed, stopping: &Arc<AtomicBool>) -> (Self, Vec<u8>) {
         let Claimed { id, row, payload, .. } = claimed;
         let inner = Inner {
@@ -78,7 +77,6 @@ impl Running {
         &self.0.job
     }
 
-    /// Returns its queue.
     pub(super) fn queue(&self) -> &Queue {
         &self.job().queue
     }
@@ -88,7 +86,6 @@ impl Running {
         (self.queue().number, self.token())
     }
 
-    /// Returns the name of its queue.
     pub(super) fn queue_name(&self) -> &str {
         self.queue().name()
     }

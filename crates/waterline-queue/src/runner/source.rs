@@ -37,7 +37,6 @@ impl Source {
         self.kinds = Some(kinds.into());
     }
 
-    /// Returns which jobs it claims.
     pub(super) fn wanted(&self) -> Wanted {
         Wanted { due_by: None, kinds: self.kinds.clone() }
     }
@@ -161,7 +160,6 @@ impl Source {
         self.members.aside().0.into_iter().chain(tried.copied()).collect()
     }
 
-    /// True if a claim may find a job now.
     pub(super) fn is_ready(&self) -> bool {
         self.members.have_ready(&self.members.aside().0, self.kinds.as_deref())
     }

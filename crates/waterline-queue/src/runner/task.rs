@@ -16,7 +16,6 @@ struct Task {
     attempt: Option<Attempt>,
 }
 
-/// Starts a job on the runtime.
 pub(super) fn spawn(runtime: &Handle, attempt: Attempt, future: Boxed) -> AbortHandle {
     runtime.spawn(Task { future: Some(future), attempt: Some(attempt) }).abort_handle()
 }

@@ -23,7 +23,6 @@ impl Times {
         Ok(all.try_for_each(|after| check_attempt_timeout(Some(after)))?)
     }
 
-    /// True if any attempts have a limit.
     pub(super) fn are_any(&self) -> bool {
         self.all.is_some() || !self.of_kinds.is_empty()
     }

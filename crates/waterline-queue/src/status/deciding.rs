@@ -26,7 +26,6 @@ pub(super) struct Facts<'a> {
     pub(super) is_awaited: bool,
     /// How many of the kinds in lines no worker takes.
     pub(super) untaken: usize,
-    /// True if any number of processes share the queue.
     pub(super) is_shared: bool,
     pub(super) lease: Duration,
 }
@@ -178,7 +177,6 @@ mod tests {
     use std::sync::LazyLock;
 
     const SECOND: Duration = Duration::from_secs(1);
-    /// The time of now.
     const WALL: u64 = 1_000_000_000;
 
     /// A worker with two slots, whose jobs have run for these seconds.

@@ -23,7 +23,6 @@ pub struct Durations {
 }
 
 impl Durations {
-    /// Adds an attempt.
     pub(crate) fn with(self, took: Duration) -> Self {
         let count = self.count.saturating_add(1);
         let parts = u128::from(count.min(SPAN));

@@ -165,7 +165,6 @@ pub struct Bounds {
     pub rate: Option<Rate>,
 }
 
-/// Refuses invalid limits.
 pub(crate) fn check(limits: &[Limit]) -> Result<(), ConfigError> {
     for (number, Limit { of, bounds }) in limits.iter().enumerate() {
         match of {
@@ -219,7 +218,6 @@ pub(crate) fn of_name(name: &str) -> LimitOf {
     }
 }
 
-/// The limits of an open queue.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LimitSet {
     pub(crate) queue: Bounds,

@@ -13,7 +13,6 @@ use std::time::{Duration, SystemTime};
 use waterline::seam::check_zero;
 use waterline::{Retry, seam};
 
-/// When a new job is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     Now,
@@ -328,7 +327,6 @@ impl NewJob {
         self
     }
 
-    /// Refuses an invalid job.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         check_kind(&self.kind)?;
         self.after.iter().try_for_each(|id| check_length(id))?;

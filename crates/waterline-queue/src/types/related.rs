@@ -46,7 +46,6 @@ impl Root {
         millis(self.timestamp).map(|_| ())
     }
 
-    /// Returns its time in milliseconds since 1970.
     pub(crate) fn millis(&self) -> u64 {
         let since = self.timestamp.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
@@ -73,7 +72,6 @@ pub enum OnDead {
 impl OnDead {
     pub(crate) const ALL: [Self; 3] = [Self::Die, Self::Run, Self::Hold];
 
-    /// Returns what the end of a job means for one that waits for it.
     pub(crate) fn effect(self, died: bool) -> Effect {
         match self {
             Self::Die if died => Effect::Dies,

@@ -31,7 +31,6 @@ fn bucket_of(nanos: u64) -> usize {
     ((power - 2) * PARTS + part) as usize
 }
 
-/// Returns the middle of a bucket.
 fn middle_of(bucket: usize) -> u64 {
     let (power, part) = (bucket as u64 / PARTS, bucket as u64 % PARTS);
     match power {

@@ -6,7 +6,6 @@ use proptest::prelude::*;
 
 const NO_AGE: fn(usize) -> u64 = |_| 0;
 
-/// Counts the choices of this many turns.
 fn shares(rule: &Rule, ready: &[usize], seed: u64, turns: u64) -> Vec<u64> {
     let mut shares = vec![0; ready.last().map_or(0, |last| last + 1)];
     for turn in 0..turns {

@@ -15,7 +15,6 @@ pub(super) struct Drain {
     pub(super) claims: u64,
     /// How many claims there were when the queue was last found paused.
     pub(super) paused_at: Option<u64>,
-    /// The ends of the jobs of each queue.
     pub(super) tallies: Vec<Tally>,
     pub(super) reached: Option<Reached>,
     pub(super) panicked: bool,

@@ -330,7 +330,6 @@ impl Pool {
         self.source().works()
     }
 
-    /// True if a claim may find a job now.
     pub(super) fn is_ready(&self) -> bool {
         self.source().is_ready()
     }

@@ -6,7 +6,6 @@ use std::time::Instant;
 
 #[derive(Default)]
 pub(super) struct Slots {
-    /// How many jobs are in flight at most.
     pub(super) max_processing: usize,
     pub(super) threads: usize,
     /// How many threads there are besides one for each job: one, if other threads than the runner's
@@ -14,14 +13,12 @@ pub(super) struct Slots {
     pub(super) spare: usize,
     /// How many threads wait for their turn to claim a job.
     pub(super) in_line: usize,
-    /// The jobs in flight.
     pub(super) flights: HashMap<FlightId, Flight>,
     /// How many slots are reserved for claims under way, and for the jobs in the claim batch.
     pub(super) reserved: usize,
     /// Jobs that were lost and may not have started yet. Once this many jobs have started, they
     /// have.
     pub(super) lost_early: Vec<(FlightId, u64)>,
-    /// When the last job ended.
     pub(super) last_end: Option<Instant>,
     /// True once there is a thread that notices a standstill.
     pub(super) is_watched: bool,
@@ -39,7 +36,6 @@ impl Slots {
     }
 }
 
-/// A job in flight.
 pub(super) struct Flight {
     pub(super) job: Running,
     /// True once a thread has the right to report its end.

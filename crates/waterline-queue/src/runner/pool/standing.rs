@@ -23,7 +23,6 @@ struct Full {
     /// When the last job ended, or when the last slot was claimed if that was later.
     since: Instant,
     patience: Duration,
-    /// The job that has run longest.
     oldest: Running,
 }
 

@@ -74,7 +74,6 @@ fn claim(pool: &Arc<Pool>, reports: &mut Vec<Report>) -> Running {
     pool.take_up(claimed).unwrap().0
 }
 
-/// The end of a job.
 fn done(pool: &Arc<Pool>, job: Running) -> Vec<Report> {
     vec![Report::of(&crate::runner::attempt::Attempt::new(pool.clone(), job), Ok(Outcome::Done))]
 }

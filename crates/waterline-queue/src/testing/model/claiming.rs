@@ -98,7 +98,6 @@ impl Jobs {
         ready.into_iter().map(|(id, _)| id.clone()).collect()
     }
 
-    /// Returns the jobs that a claim may take before they are due.
     fn early(&self, wanted: &Wanted) -> Vec<JobId> {
         let due_by = wanted.due_by.unwrap_or(0);
         let is_wanted = |(_, job): &(&JobId, &Job)| job.row.due <= due_by && wanted.has_kind(&job.row.kind);

@@ -25,7 +25,6 @@ use waterline::seam::{ClockExt, Moment};
 
 pub(super) const EXPIRED: &str = "it expired: no worker had taken it in time";
 
-/// The jobs of a queue.
 #[derive(Clone)]
 pub(super) struct Jobs {
     pub(super) name: String,
@@ -66,7 +65,6 @@ pub(super) struct Jobs {
     pub(super) is_next_alone: bool,
 }
 
-/// The last tick of a periodic job.
 #[derive(Clone, Default)]
 pub(super) struct Tick {
     pub(super) tick: u64,

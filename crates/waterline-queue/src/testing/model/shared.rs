@@ -84,7 +84,6 @@ impl Jobs {
         true
     }
 
-    /// Returns why a lease has ended.
     pub(super) fn over(&self, lease: Option<Lease>) -> Over {
         let is_silent = lease.is_none_or(|lease| lease.by_silence);
         if is_silent { Over::Silent(self.options.lease) } else { Over::Died }
@@ -172,7 +171,6 @@ impl Jobs {
         (if self.is_shared() { job.beside.at } else { 0 }, job.row.place)
     }
 
-    /// Returns a job as it is shown.
     pub(super) fn info(&self, id: &str, job: &Job) -> JobInfo {
         let data = job.data.as_ref().and_then(|data| from_json(data).ok());
         let (meta, progress) = (job.meta.clone(), job.progress.clone());
@@ -181,7 +179,6 @@ impl Jobs {
         JobInfo { meta, progress, place, tie, since, ..JobInfo::of(id, &job.row, job.payload.clone(), data) }
     }
 
-    /// Returns the place of a job in the list of its state.
     pub(super) fn list_place(&self, id: &str, job: &Job) -> ListPlace {
         let (state, beside) = (job.row.state, &job.beside);
         let of_lane = matches!(state, JobState::Ready) || self.is_shared() && state == JobState::Waiting;

@@ -221,13 +221,11 @@ fn refused(fault: &'static str, expression: &str, value: &str, why: String) -> C
     ConfigError::Cron { fault, expression: expression.to_owned(), value: value.to_owned(), why }
 }
 
-/// A field of an expression.
 struct Field {
     name: &'static str,
     lowest: u32,
     /// The highest number in it, which is also the longest step.
     highest: u32,
-    /// The words that it may have.
     words: &'static [&'static str],
 }
 

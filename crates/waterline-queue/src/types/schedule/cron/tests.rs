@@ -86,7 +86,6 @@ impl Fields {
     }
 }
 
-/// A minute that passes.
 struct Minute {
     at: Timestamp,
     /// The time that the clock shows then, and the latest one that it has shown so far.
