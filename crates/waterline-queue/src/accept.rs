@@ -120,8 +120,7 @@ impl Queue {
     ///
     /// # Errors
     /// [`QueueError::Config`] for a time beyond the year 9999, [`QueueError::Store`] when the
-    /// database fails. A job that cannot be read is set aside ([`JobState::Damaged`]), and is no
-    /// error.
+    /// database fails. An unreadable job is set aside ([`JobState::Damaged`]), and is no error.
     pub fn accept(&self, accept: Accept) -> Result<Option<Lease>, QueueError> {
         let wanted = accept.wanted()?;
         let deadline = accept.timeout.and_then(|timeout| self.moment().now.checked_add(timeout));
@@ -161,14 +160,12 @@ impl Queue {
 
     /// Runs due maintenance before a read, whose answer is then true even if no worker runs.
     ///
-    /// If the store takes no write ([`Queue::status`] says so), or with a long backlog, the read
-    /// shows what is stored.
+    /// If the store takes no write, or with a long backlog, the read shows what is stored.
     pub(super) fn catch_up(&self) {
         self.catch_up_with(|glance| glance.next_time);
     }
 
-    /// Runs all due maintenance before a wait. Returns the time until the next; `None`: there is
-    /// none.
+    /// Runs all due maintenance before a wait. Returns the time until the next, if there is one.
     pub(super) fn do_all(&self) -> Option<Duration> {
         self.catch_up_with(|glance| glance.next_change)
     }

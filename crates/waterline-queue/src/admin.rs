@@ -63,8 +63,7 @@ impl QueueAdmin {
         Ok(Self(Queue::on(engine, name, QueueOptions::admin())?))
     }
 
-    /// Returns the queue to read its counts, lists and status. Run workers on a queue with its own
-    /// options instead.
+    /// Returns the queue to read its counts, lists and status. It is not meant for workers.
     ///
     /// ```
     /// # use waterline::Store;

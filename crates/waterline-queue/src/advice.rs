@@ -23,12 +23,10 @@ impl QueueStatus {
         worst(&self.advice(), |_| true)
     }
 
-    /// Returns the advice on the queue: first why no job starts, with what helps, then what is left
-    /// over.
+    /// Returns the advice on the queue: first why no job starts, then what is left over.
     ///
     /// Left over are jobs of kinds without a handler or that no worker takes, silent workers, slots
-    /// of jobs that were removed, and dead and damaged jobs. The page `operating` has a row for
-    /// each reason.
+    /// of removed jobs, and dead and damaged jobs. The page `operating` has a row for each reason.
     ///
     /// ```
     /// use waterline::Store;
@@ -74,8 +72,7 @@ impl QueueStatus {
         Some(advice("untaken", verdict, sentence, help))
     }
 
-    /// True if it is known that no worker takes the due kinds. Where no process is known, one may
-    /// come soon.
+    /// True if it is known that no worker takes the due kinds. Otherwise one may come soon.
     fn is_untaken_for_good(&self) -> bool {
         match self.vantage {
             Vantage::Whole => true,

@@ -181,8 +181,7 @@ impl Queue {
         self.run_async(move |queue| queue.page(state, cursor.as_deref(), limit)).await
     }
 
-    /// Claims the next job for the caller: the future of [`accept`](Self::accept). While it waits
-    /// it costs no thread.
+    /// Claims the next job, waiting without a thread: the future of [`accept`](Self::accept).
     ///
     /// It may be dropped at any time, as in a `select!`: a job that it has claimed by then is put
     /// back, as if it had not been claimed.
@@ -297,8 +296,7 @@ where
     }
 }
 
-/// A job that was claimed for a future: it is put back if the future is dropped before it returns
-/// it.
+/// A job that was claimed for a future, and is put back if that is dropped too early.
 struct Claimed(Option<Lease>);
 
 impl Claimed {

@@ -11,8 +11,7 @@ impl Queue {
     /// store. A kind that has never succeeded is missing.
     ///
     /// The averages survive a restart except for the last 10 seconds: they are stored with the end
-    /// of a job, at most this often, and cost no write of their own. They are dropped after 30 days
-    /// without a success.
+    /// of a job, and cost no write of their own. They are dropped after 30 days without a success.
     ///
     /// ```
     /// use waterline::Store;

@@ -284,8 +284,7 @@ pub trait QueueEngine: Send + Sync + 'static {
     /// Returns the same value as another engine if they keep the same database.
     fn home(&self) -> Home;
 
-    /// Opens a queue, or returns it if it is open. Each job that was running when its process died
-    /// counts a crash.
+    /// Opens a queue, or returns it if it is open. Jobs whose process died count a crash each.
     fn open(&self, name: &str, options: &QueueOptions) -> Result<Opened, QueueError>;
 
     /// Checks jobs, and gives an id to those without one.
@@ -299,8 +298,7 @@ pub trait QueueEngine: Send + Sync + 'static {
     /// Returns how many turns a runner makes at once at most.
     ///
     /// Ends that come meanwhile wait for the next turn, which takes all of them along: so a runner
-    /// needs few connections, and its turns do not wait for each other. `None`, the default: each
-    /// thread makes its own.
+    /// needs few connections, and its turns do not wait for each other. Default: `None`, no bound.
     fn turns_at_once(&self) -> Option<usize> {
         None
     }
@@ -314,32 +312,27 @@ pub trait QueueEngine: Send + Sync + 'static {
     /// Shows the progress of a claimed job. Returns its row if it was read.
     fn show(&self, job: &Held, fraction: f64, note: &str) -> Result<Option<Row>, QueueError>;
 
-    /// Notes that the runner of these queues, with these jobs, is stopping. If its process ends
-    /// now, that is no crash.
+    /// Notes that the runner of these queues and jobs stops: its process may end without a crash.
     fn note_stop(&self, queues: &[QueueNo], jobs: &[Held]) -> Result<(), QueueError>;
 
     /// Changes a queue for an operator.
     fn steer(&self, queue: QueueNo, steer: Steer) -> Result<u64, QueueError>;
 
-    /// Makes the jobs of a periodic job from now on. Returns its last tick, by the clock of this
-    /// process.
+    /// Registers a periodic job. Returns its last tick, by the clock of this process.
     fn start_periodic(&self, queue: QueueNo, periodic: Arc<Periodic>) -> Result<u64, QueueError>;
 
     /// Changes a note. Returns the note before and after it.
     fn note(&self, queue: QueueNo, of: &str, change: Change) -> Result<(Option<Noted>, Option<Noted>), QueueError>;
 
-    /// Runs one bounded round of maintenance: promotes due jobs, takes back those of silent
-    /// workers.
+    /// Runs one bounded round of maintenance, and takes back jobs of silent workers.
     fn run_maintenance(&self, queue: QueueNo) -> Result<(), QueueError>;
 
     // Leases.
 
-    /// Lets a lease end after this silence from now on; `None`: never by silence. Returns false if
-    /// it is over.
+    /// Lets a lease end after this silence; `None`: never by silence. Returns false if it is over.
     fn renew(&self, job: &Held, silence: Option<Duration>) -> bool;
 
-    /// Lets leases end by silence, since no worker has the jobs any more. Each lasts once more from
-    /// now on.
+    /// Lets leases end by silence, since no worker has the jobs any more.
     ///
     /// `is_stopping`: their runner is stopping, so the ends of the leases count no attempt. One
     /// call for all of them waits only once for rows that other calls have locked.

@@ -304,8 +304,7 @@ pub fn foreign_error(queue: &Queue) -> QueueError {
     waterline::ConfigError::Foreign { what: "queue", name: queue.name().to_owned() }.into()
 }
 
-/// Makes the error for a call that the database of an engine has not made. `look_at` says where its
-/// user finds the reason.
+/// Makes the error for a failed call of a database. `look_at` says where to find the reason.
 pub fn store_error(doing: &str, look_at: &'static str, source: BoxError) -> QueueError {
     QueueError::Store(Error::Store(seam::store_error(doing.to_owned(), look_at, source)))
 }

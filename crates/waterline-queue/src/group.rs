@@ -1,5 +1,4 @@
-//! Queues that are used as one: a push goes to the queue of its kind, and a claim takes from any of
-//! them.
+//! Queues that are used as one: a push goes to the queue of its kind, a claim takes from any.
 
 use crate::accept::Accept;
 use crate::group::members::Members;
@@ -198,8 +197,7 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// [`QueueError::Config`] with [`ConfigError::Group`] for a queue that is not in the group, and
-    /// for no queue at all.
+    /// [`QueueError::Config`] with [`ConfigError::Group`] for an unknown queue, and for none.
     pub fn only<N: AsRef<str>>(&self, queues: impl IntoIterator<Item = N>) -> Result<Self, QueueError> {
         let names = self.known(queues)?;
         Self::of(self.inner.clone(), |name| names.contains(&name))
@@ -227,8 +225,8 @@ impl Group {
     /// Claims the next job of one of the queues for the caller: see [`Queue::accept`].
     ///
     /// [`Fair`] chooses among the queues that have a job and are not paused. With a timeout it
-    /// sleeps until there is one. A queue with an unreadable record is skipped while another one
-    /// has a job.
+    /// sleeps until there is one. A queue with an unreadable record waits while another one has a
+    /// job.
     ///
     /// ```
     /// use waterline::Store;

@@ -53,9 +53,8 @@ pub struct Queue {
 impl Queue {
     /// Opens the queue with this name (1 to 255 bytes), and creates it if there is none.
     ///
-    /// It is not created if [`StoreOptions::create`](waterline::StoreOptions::create) is `false`.
-    /// Once a store has a queue, versions of this library without queues refuse to open it
-    /// ([`Error::Format`]).
+    /// [`StoreOptions::create(false)`](waterline::StoreOptions::create) prevents that. Once a store
+    /// has a queue, versions of this library without queues refuse to open it ([`Error::Format`]).
     ///
     /// A queue may be opened any number of times at once, with the same options: all handles are
     /// one queue. Nothing runs until there is a [`Runner`], or a call of [`accept`](Self::accept).
@@ -179,8 +178,8 @@ impl Queue {
     /// | damaged: its row cannot be read | it is removed, and this one takes its place | `Added` |
     ///
     /// A failed run is followed by the next attempt. If that starts before the time of the push,
-    /// the job runs once more after it, too. A job that waits for others keeps waiting for them if
-    /// the push names none.
+    /// the job runs once more after it, too. A waiting job keeps waiting for its jobs if the push
+    /// names none.
     ///
     /// ```
     /// use std::time::Duration;

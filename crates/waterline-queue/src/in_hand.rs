@@ -71,8 +71,7 @@ macro_rules! shows_its_job {
                 &self.job().row.kind
             }
 
-            /// Returns the number of this attempt, from 1. A snoozed attempt and a crash do not
-            /// count.
+            /// Returns the number of this attempt, from 1, without snoozed attempts and crashes.
             #[must_use]
             pub fn attempt(&self) -> u32 {
                 self.job().row.failures.saturating_add(1)

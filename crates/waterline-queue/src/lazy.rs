@@ -9,8 +9,7 @@ use std::fmt;
 
 /// A buffer for jobs, from [`Queue::lazy`] or [`Group::lazy`].
 ///
-/// [`flush`](Self::flush) pushes them in one write, in the order of the calls. An invalid job is
-/// refused at once.
+/// [`flush`](Self::flush) pushes them in one write, in their order. An invalid job fails at once.
 ///
 /// A buffer that is dropped pushes its jobs, and logs a failure. If the process dies before that,
 /// they are lost: use [`Queue::push`] for a job that must not be.

@@ -207,8 +207,7 @@ impl Lease {
 
     /// Ends the attempt as failed.
     ///
-    /// The job runs again after the back-off of its [`Retry`](waterline::Retry), or is dead if that
-    /// was its last attempt.
+    /// The job runs again after a back-off, or is dead: its [`Retry`](waterline::Retry) decides.
     ///
     /// # Errors
     /// [`QueueError::Halt`] if the lease is over, [`QueueError::Store`] when the database fails.

@@ -50,11 +50,10 @@
 //!   ```
 //! * [`Queue::push_with`] pushes in an atomic write: so a stream or a job pushes exactly once.
 //! * [`Runner`] runs jobs with handlers: functions, deferred ones, futures. [`Outcome`] is the
-//!   answer of a handler, [`Failure`](waterline::Failure) an error that says more, [`Running`] the
+//!   result of a handler, [`Failure`](waterline::Failure) an error with a verdict, [`Running`] the
 //!   job.
 //! * [`NewJob::after`] and [`Queue::push_batch`] run a job when others have ended,
-//!   [`NewJob::unique`] refuses duplicates, and [`NewJob::expires`] gives up a job that starts too
-//!   late.
+//!   [`NewJob::unique`] refuses duplicates, and [`NewJob::expires`] gives up a late job.
 //! * [`Queue::periodic`] makes jobs by a schedule: see [below](#periodic-jobs).
 //! * [`Limit`] bounds how many jobs run at once and how fast they start: per queue, per kind or per
 //!   key. A [`RunnerGate`] stops a runner while something else is short, such as disk space.
@@ -86,9 +85,8 @@
 //! | damage spreads to nothing | a job that cannot be read is set aside as [`JobState::Damaged`], and the others go on |
 //!
 //! Answers are up to date even if no worker runs: a call that reads ([`Queue::get`],
-//! [`Queue::list`], [`Queue::status`] …) or waits ([`Queue::subscribe`], [`Queue::watch`]) first
-//! promotes due jobs, takes back the jobs of silent workers, and drops expired rows: up to 1,024 at
-//! once.
+//! [`Queue::status`] …) or waits ([`Queue::subscribe`], [`Queue::watch`]) first promotes due jobs,
+//! takes back the jobs of silent workers, and drops expired rows: up to 1,024 at once.
 //!
 //! Since a job may run again, make its effects idempotent. Or make them in one write with its end:
 //! [`RunnerBuilder::on_transactional`], [`Lease::with`]. Then only effects elsewhere (a mail, a

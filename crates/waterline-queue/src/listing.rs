@@ -39,9 +39,9 @@ impl Queue {
     /// Returns the job with this id; `None` if there is none.
     ///
     /// # Errors
-    /// [`QueueError::Store`] with [`Error::Corrupt`] for a job that cannot be read (see
-    /// [`list`](Self::list), which shows what is left of it), and with [`Error::Store`] when the
-    /// database fails.
+    /// [`QueueError::Store`] with [`Error::Corrupt`] for a job that cannot be read
+    /// ([`list`](Self::list) shows what is left of it), and with [`Error::Store`] when the database
+    /// fails.
     pub fn get(&self, id: impl AsRef<str>) -> Result<Option<JobInfo>, QueueError> {
         self.catch_up();
         self.engine.job(self.number, id.as_ref())
@@ -107,10 +107,9 @@ impl Queue {
     /// [`Page::next`] is the cursor, or with the first job.
     ///
     /// A cursor is text for a URL (`GET /jobs?state=dead&cursor=…`), of ASCII letters and digits.
-    /// It stays valid when the last job of its page has left the state or was removed, and after a
-    /// restart. Going through all pages shows each job once that keeps its place in the list. A job
-    /// that leaves the state and comes back meanwhile, or that a limit starts to hold, may come a
-    /// second time.
+    /// It stays valid after a restart, and when the last job of its page has left the state. Going
+    /// through all pages shows each job once that keeps its place in the list. A job that leaves
+    /// the state and comes back meanwhile, or that a limit starts to hold, may come a second time.
     ///
     /// ```
     /// use waterline::Store;

@@ -17,8 +17,8 @@ use waterline::{Effects, Error};
 /// count, or where the next job goes on. A clone is the same notes.
 ///
 /// A note is a JSON value under a key of 1 to 255 bytes, and has 64 KiB at most. It stays until it
-/// is removed, or for a time by the wall clock: an expired note is never seen again, and later
-/// calls delete it.
+/// is removed, or expires by the wall clock: it is never seen again then, and later calls delete
+/// it.
 ///
 /// Each change is one atomic write. Use them in handlers, beside them, or in the write of a job's
 /// end ([`add_with`](Self::add_with), [`set_with`](Self::set_with)). For many values use a
@@ -95,8 +95,7 @@ impl Notes {
         Ok(noted.filter(|noted| !noted.is_over(wall)).map(|noted| noted.value))
     }
 
-    /// Sets the value under this key. It stays until it is removed, even if the one before was to
-    /// expire.
+    /// Sets the value under this key, without an expiry even if the one before had one.
     ///
     /// # Errors
     /// [`QueueError::Config`] for a key that does not have 1 to 255 bytes, and for a value that has
@@ -106,8 +105,8 @@ impl Notes {
         self.change(key.into(), Change::Set(value.into(), 0)).map(drop)
     }
 
-    /// Sets the value under this key for some time, rounded up to milliseconds, and until the year
-    /// 9999 at most.
+    /// Sets the value under this key for some time, rounded up to milliseconds, to the year 9999 at
+    /// most.
     ///
     /// # Errors
     /// The same as [`set`](Self::set).
@@ -115,8 +114,7 @@ impl Notes {
         self.change(key.into(), Change::Set(value.into(), self.until(time))).map(drop)
     }
 
-    /// Lets the note under this key expire after this time from now. Returns false if there is
-    /// none.
+    /// Lets the note under this key expire after this time. Returns false if there is none.
     ///
     /// # Errors
     /// The same as [`set`](Self::set).
@@ -188,8 +186,7 @@ impl Notes {
     /// A stream saves nothing more until the note is set or removed, and says so in its status.
     ///
     /// # Errors
-    /// [`Error::Config`] for a key that does not have 1 to 255 bytes; otherwise the same as
-    /// [`Queue::push_with`].
+    /// [`Error::Config`] for a key without 1 to 255 bytes; otherwise as [`Queue::push_with`].
     pub fn add_with(&self, effects: &mut Effects, key: impl AsRef<str>, by: i64) -> Result<(), Error> {
         self.change_with(effects, key.as_ref(), Change::Add(by))
     }
@@ -197,8 +194,7 @@ impl Notes {
     /// Sets the value under this key, in an atomic write. It stays until it is removed.
     ///
     /// # Errors
-    /// The same as [`add_with`](Self::add_with), and [`Error::Config`] for a value of more than 64
-    /// KiB.
+    /// The same as [`add_with`](Self::add_with), and [`Error::Config`] above 64 KiB.
     pub fn set_with(&self, effects: &mut Effects, key: impl AsRef<str>, value: impl Into<Value>) -> Result<(), Error> {
         self.change_with(effects, key.as_ref(), Change::Set(value.into(), 0))
     }

@@ -14,7 +14,7 @@ impl Queue {
     /// first. The time is by the wall clock, and moves back with it if that is set back.
     ///
     /// # Errors
-    /// [`QueueError::Config`] for a time beyond the year 9999, [`QueueError::Store`] when the
+    /// [`QueueError::Config`] for a time beyond the year 9999, [`QueueError::Store`] if the
     /// database fails.
     pub fn pause(&self, time: Option<Duration>) -> Result<(), QueueError> {
         let wall = self.moment().wall;

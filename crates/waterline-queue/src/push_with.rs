@@ -12,8 +12,7 @@ use waterline::{Effects, Error, seam};
 impl Queue {
     /// Pushes a job in an atomic write of the same store, and returns its id.
     ///
-    /// So a stream pushes exactly once, and a finished job pushes the next one together with its
-    /// own end.
+    /// So a stream pushes exactly once, and a finished job pushes the next one with its own end.
     ///
     /// It follows the rules of [`push`](Self::push). Only the write shows whether a job with this
     /// id exists. And only the write shows whether the queue refuses the job, because one that it
@@ -146,8 +145,7 @@ impl Group {
     /// Pushes a job into the queue that takes its kind, in an atomic write.
     ///
     /// # Errors
-    /// [`Error::Config`] for a kind that no queue takes; otherwise the same as
-    /// [`Queue::push_with`].
+    /// [`Error::Config`] for an unknown kind; otherwise the same as [`Queue::push_with`].
     pub fn push_with(&self, effects: &mut Effects, job: NewJob) -> Result<JobId, Error> {
         match self.routed(&job) {
             Ok(queue) => queue.push_with(effects, job),

@@ -106,8 +106,7 @@ pub enum Waits {
     No,
     /// No job is ready.
     NothingReady {
-        /// The time until the next scheduled job or the next tick of a periodic one is due, if
-        /// there is any.
+        /// The time until the next scheduled job or periodic tick is due, if there is any.
         due_in: Option<Duration>,
     },
     /// The queue is paused.
@@ -129,8 +128,7 @@ pub enum Waits {
         limit: LimitOf,
         /// How many jobs it holds.
         held: u64,
-        /// The time until it has a token for the first of them; `None`: it has room when a running
-        /// job ends.
+        /// The time until it has a token for the first of them; `None`: until a running job ends.
         left: Option<Duration>,
     },
     /// All due jobs are of kinds that no worker here takes: see [`QueueStatus::untaken`].
@@ -144,12 +142,10 @@ pub enum Waits {
         /// The id of that job.
         oldest: JobId,
     },
-    /// All slots are busy, and no job has ended for longer than the lease and than ten usual runs
-    /// of the running kinds.
+    /// All slots are busy, and no job has ended for longer than the lease and ten usual runs.
     #[non_exhaustive]
     StandsStill {
-        /// The number of slots: of the runner, or of all workers of a database that many processes
-        /// share.
+        /// The number of slots, of the runner or of all workers that share the database.
         slots: usize,
         /// The number of these workers.
         workers: Option<usize>,
@@ -161,8 +157,7 @@ pub enum Waits {
         kind: String,
         /// For how long it has run.
         since: Duration,
-        /// The time since the last end of a job, or since the claim of the last slot if that came
-        /// later.
+        /// The time since the last end of a job, or since the claim of the last slot if later.
         no_end: Duration,
     },
     /// A job runs alone, or is to run alone as soon as the running ones have ended. Its process
@@ -177,11 +172,9 @@ pub enum Waits {
         /// For how long that one has run.
         since: Duration,
     },
-    /// There is no runner and no caller of `accept`. In a database that many processes share: there
-    /// is no known worker.
+    /// There is no runner and no caller of `accept`, or no known worker of a shared database.
     NoWorker,
-    /// There are workers with free slots that take the due kinds, but none of them has started a
-    /// job for a minute.
+    /// Workers have free slots and take the due kinds, but have started no job for a minute.
     Idle {
         /// The number of these workers.
         workers: usize,

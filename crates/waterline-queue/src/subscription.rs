@@ -78,8 +78,7 @@ impl Queue {
         })
     }
 
-    /// Watches all jobs of the queue, for a monitor or a log: every push, claim, end, removal and
-    /// pause from now on.
+    /// Watches all jobs of the queue: every push, claim, end, removal and pause from now on.
     ///
     /// ```
     /// use std::time::Duration;
@@ -129,8 +128,7 @@ impl Subscription {
         self.slot.state.lock().state
     }
 
-    /// Waits until the job changes its state, its data or its progress, or is removed. It blocks
-    /// its thread.
+    /// Waits until the job changes its state, data or progress, or is removed. Blocks its thread.
     ///
     /// Returns `None` after the timeout, and at once if a change came since the last wait.
     ///
@@ -208,8 +206,7 @@ impl Subscription {
     /// Waits until one of several jobs is in this state, which may be now.
     ///
     /// Returns the first one in the list: so take out those that were returned. `None`: the timeout
-    /// has passed, or all of them were removed. Otherwise it does what [`wait_any`](Self::wait_any)
-    /// does.
+    /// has passed, or all were removed. Otherwise it works as [`wait_any`](Self::wait_any).
     ///
     /// # Errors
     /// The same as [`wait`](Self::wait).

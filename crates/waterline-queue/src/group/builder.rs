@@ -74,8 +74,8 @@ impl GroupBuilder {
         self
     }
 
-    /// Sets the queue for kinds that no queue names. Default: such a push fails, since the kind is
-    /// usually misspelt.
+    /// Sets the queue for all other kinds. Default: none, since an unknown kind is usually
+    /// misspelt.
     pub fn default_queue(mut self, name: impl Into<String>) -> Self {
         self.default = Some(name.into());
         self
@@ -97,9 +97,8 @@ impl GroupBuilder {
     ///
     /// # Errors
     /// [`QueueError::Config`] for an invalid group: without a queue, with a queue twice, with a
-    /// kind in two queues, with a name in the other settings that no queue has, with two different
-    /// clocks, or with a weight that is negative or not finite. Otherwise the same as
-    /// [`Queue::open`].
+    /// kind in two queues, with a setting for an unknown queue, with two different clocks, or with
+    /// a weight that is negative or not finite. Otherwise the same as [`Queue::open`].
     pub fn open(self) -> Result<Group, QueueError> {
         let routes = self.routes()?;
         let place = |name: &String| self.queues.iter().position(|part| part.name == *name);

@@ -187,8 +187,7 @@ impl Members {
         true
     }
 
-    /// Returns the indexes of the queues that are set aside, and the first time at which one
-    /// returns.
+    /// Returns the indexes of the queues that are set aside, and when the first one returns.
     pub(crate) fn aside(&self) -> (Vec<usize>, Option<Instant>) {
         let mut aside = self.aside.lock();
         if !aside.is_empty() {

@@ -7,8 +7,7 @@ use crate::types::error::QueueError;
 use std::fmt;
 use std::time::Duration;
 
-/// The state of a group, from [`Group::status`]: `Display` writes one sentence per queue, a line
-/// each.
+/// The state of a group, from [`Group::status`]: `Display` writes a line per queue.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct GroupStatus {
@@ -55,8 +54,7 @@ impl Group {
         if let Some(busy) = self.busy() {
             let claims = |status: &QueueStatus| self.members.queues().any(|queue| queue.name() == status.queue);
             for status in queues.iter_mut().filter(|status| status.waits == Waits::No && status.counts.ready > 0) {
-                // With other workers, the status of the queue already counts the slots of all of
-                // them.
+                // With other workers, the status already counts the slots of all of them.
                 if claims(status) && status.fleet.workers <= 1 {
                     status.waits = busy.clone();
                 }

@@ -53,8 +53,7 @@ impl Averages {
         })
     }
 
-    /// Returns the durations of all kinds. An attempt whose end is being written is not in them
-    /// yet.
+    /// Returns the durations of all kinds, without attempts whose end is being written.
     pub(crate) fn all(&self) -> BTreeMap<String, Durations> {
         let averages = self.0.lock();
         let durations = averages.iter().map(|(kind, average)| (kind.clone(), average.durations));

@@ -11,8 +11,7 @@ use waterline::seam::{Called, Tasks};
 /// Where the threads of a group sleep. Each queue of the group rings it whenever it wakes its own
 /// threads, so no thread has to poll the queues in turn.
 ///
-/// A queue rings under its own lock. So a thread must not ask a queue while it holds the lock in
-/// here.
+/// A queue rings under its own lock, so do not call a queue under the lock in here.
 #[derive(Default)]
 pub(crate) struct Bell {
     heard: Mutex<Heard>,

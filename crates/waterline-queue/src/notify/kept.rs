@@ -44,8 +44,7 @@ impl Kept {
         state.waiting > 0
     }
 
-    /// Returns the number of calls so far, for the keeper. `None`: no task waits any more, and its
-    /// duty is over.
+    /// Returns the number of calls so far, for the keeper. `None`: no task waits any more.
     pub(crate) fn rings(&self) -> Option<u64> {
         let mut state = self.0.lock();
         state.is_kept = state.waiting > 0;

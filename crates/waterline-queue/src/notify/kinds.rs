@@ -51,8 +51,7 @@ impl Kinds {
         known.unknown.map(|fate| Line::Unhandled { kind: kind.to_owned(), fate })
     }
 
-    /// Notes the kinds that the runner has handlers for. Returns a line for each other kind that
-    /// was pushed so far.
+    /// Notes the kinds that the runner has handlers for. Returns a line per other pushed kind.
     pub(crate) fn begin<'a>(&self, handled: impl Iterator<Item = &'a String>, fate: Fate) -> Vec<Line> {
         let mut known = self.0.write();
         for kind in handled {

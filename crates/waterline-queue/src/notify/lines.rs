@@ -42,8 +42,7 @@ struct BatchSizer {
 }
 
 impl BatchSizer {
-    /// Adds `of` jobs. Returns how many a line written now stands for; `None`: it is too soon for
-    /// one.
+    /// Adds `of` jobs. Returns how many a line stands for; `None`: it is too soon for one.
     fn count(&mut self, now: Instant, of: u64) -> Option<u64> {
         self.left_out += of;
         let until = self.until.map_or(now, |until| until.max(now));

@@ -14,8 +14,7 @@ pub struct Presence {
     pub slots: Option<usize>,
     /// The kinds that it takes; `None`: all.
     pub kinds: Option<Arc<[String]>>,
-    /// How many slots have no job of this queue: those of lost jobs, and those of the other queues
-    /// of its group.
+    /// How many slots have lost jobs, or jobs of the other queues of its group.
     pub stuck: usize,
     /// True if it claims no more jobs.
     pub is_stopping: bool,
@@ -63,8 +62,7 @@ impl AtWork {
     }
 }
 
-/// Returns this process as a worker, if it is one: `presence` is what it does, and it has these
-/// jobs.
+/// Returns this process as a worker, if it is one, with its `presence` and its jobs.
 ///
 /// `is_here` is false if another process has the store, of which only its jobs are known. At most
 /// `most` of the jobs are listed, each with its kind.

@@ -121,8 +121,7 @@ impl OpenQueues {
 }
 
 impl Shared {
-    /// Makes the shared part of a queue that is being opened, with the durations that its engine
-    /// has.
+    /// Makes the shared part of a queue that is being opened, with the stored durations.
     #[must_use]
     pub fn new(name: &str, options: &QueueOptions, durations: HashMap<String, Durations>) -> Arc<Self> {
         let shared = Arc::new(Self {
@@ -323,8 +322,7 @@ impl Shared {
         taken.ok().map(|_| RunnerName(self.clone()))
     }
 
-    /// Notes the kinds that the runner has handlers for, and what happens to others. The caller
-    /// holds no lock.
+    /// Notes the handled kinds, and what happens to others. The caller holds no lock.
     pub(crate) fn note_handlers<'a>(&self, kinds: impl Iterator<Item = &'a String>, fate: Fate) {
         self.lines.add(self.kinds.begin(kinds, fate));
         self.settle();

@@ -151,8 +151,7 @@ impl Subscribers {
         !self.slots.lock().is_empty()
     }
 
-    /// Returns the jobs with subscriptions, except those whose first state is still being read: it
-    /// is no news.
+    /// Returns the jobs with subscriptions, except those whose first state is still being read.
     pub(crate) fn watched(&self) -> Vec<Watched> {
         let watched = |(id, slot): (&JobId, &Arc<Slot>)| {
             let told = slot.state.lock();

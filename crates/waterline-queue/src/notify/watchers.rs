@@ -32,8 +32,7 @@ pub enum QueueChange {
     },
     /// The pause of the queue was ended. (A pause that ends by its time is not announced.)
     Resumed,
-    /// Some changes were lost here: they were not taken in time, or were being written when the
-    /// watch began.
+    /// Changes were lost: not taken in time, or being written when the watch began.
     #[non_exhaustive]
     Missed {
         /// How many changes were lost.

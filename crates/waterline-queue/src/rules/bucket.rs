@@ -11,8 +11,7 @@ const MILLI: i128 = 1_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bucket {
-    /// How many fractions of tokens there are. A job that costs more than a full bucket leaves a
-    /// debt.
+    /// How many fractions of tokens there are; negative after a job that cost more.
     pub(crate) level: i128,
     /// How many fractions make one token: the nanoseconds of the period.
     pub(crate) unit: u128,
@@ -41,8 +40,7 @@ impl Bucket {
         self.since = wall;
     }
 
-    /// True if a job of this cost may start. One that costs more than a full bucket needs a full
-    /// one.
+    /// True if a job of this cost may start: with its tokens, or with a full bucket.
     pub(crate) fn has(&self, rate: Rate, cost: u32) -> bool {
         self.level >= self.needed(rate, cost)
     }

@@ -6,8 +6,7 @@ use std::collections::HashSet;
 /// Dead jobs in an order in which none comes before a dead one that it still waited for. It can be
 /// resumed after each write, so each write may be short, however long a chain is.
 pub(crate) struct CausesFirst {
-    /// The next jobs, the first one at the end. True: those that it waited for are above it, or
-    /// have come.
+    /// The next jobs, the first one at the end. True: those that it waited for come before.
     stack: Vec<(JobId, bool)>,
     /// The jobs that were visited. Two that waited for each other come in any order.
     seen: HashSet<JobId>,

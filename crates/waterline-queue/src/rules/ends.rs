@@ -55,8 +55,7 @@ pub enum Over {
 }
 
 /// Returns the end of an attempt whose lease is over. A stop takes precedence: it has cut the
-/// attempt short, so neither the silence after it nor the death of the process says anything about
-/// the job.
+/// attempt short, so the silence or death after it says nothing about the job.
 pub fn end_of_lease(over: Over, is_stopping: bool) -> End {
     match over {
         _ if is_stopping => End::PutBack { error: String::new() },
@@ -96,8 +95,7 @@ pub struct Past {
     pub max_crashes: Option<u32>,
     /// Set if it was pushed once more meanwhile, for this time.
     pub resubmit: Option<u64>,
-    /// True if this run was so long that earlier failures no longer count. (After a crash its
-    /// duration is unknown.)
+    /// True if this run was so long that earlier failures no longer count.
     pub is_healed: bool,
 }
 

@@ -4,8 +4,7 @@ use crate::types::config::ConfigError;
 use crate::types::error::unknown_queue;
 use std::time::Duration;
 
-/// How a [`Group`](crate::Group) chooses among its queues that have a job to claim. Each claim
-/// chooses anew.
+/// How a [`Group`](crate::Group) chooses, for each claim, among its queues that have a job.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Fair {
@@ -78,8 +77,7 @@ pub(crate) struct Draw {
 }
 
 impl Draw {
-    /// Derives the random number of a choice from its number by splitmix64, which spreads even
-    /// consecutive numbers.
+    /// Derives the random number of a choice from its number by splitmix64.
     pub(crate) fn new(seed: u64, turn: u64) -> Self {
         let mut bits = seed.wrapping_add(turn.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -103,9 +101,8 @@ impl Rule {
         matches!(self, Self::Strict { ageing } if *ageing < u64::MAX) && turn % 2 == 1
     }
 
-    /// Chooses one of these indexes, which are in ascending order. `age` returns for how many
-    /// milliseconds the first job of a queue has waited. It is called only if the choice depends on
-    /// ages.
+    /// Chooses one of these ascending indexes. `age` returns how many milliseconds the first job of
+    /// a queue has waited. It is called only if the choice depends on ages.
     pub(crate) fn choose(&self, ready: &[usize], draw: Draw, mut age: impl FnMut(usize) -> u64) -> Option<usize> {
         let first = *ready.first()?;
         Some(match self {

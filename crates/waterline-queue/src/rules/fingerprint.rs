@@ -12,8 +12,7 @@ impl Fingerprint {
     /// # Errors
     /// [`ConfigError::FingerprintField`] for a chosen field that the payload does not have.
     pub(crate) fn of(kind: &str, payload: &[u8], fields: &Fields) -> Result<Self, ConfigError> {
-        // A payload that is not JSON comes from a caller with an encoding of its own, and is
-        // compared byte by byte.
+        // A payload that is not JSON has an encoding of its own, and is compared byte by byte.
         let value = serde_json::from_slice(payload).unwrap_or_else(|_| payload.into());
         let value = fields.chosen(value)?;
         let mut hasher = Sha256::new();

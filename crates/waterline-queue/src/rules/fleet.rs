@@ -18,8 +18,7 @@ pub struct Fleet {
     pub slots: Option<u64>,
     /// How many of these slots are taken.
     pub busy: u64,
-    /// True if one of them has a free slot, as far as is known: a worker without a bound may have
-    /// none.
+    /// True if one of them is known to have a free slot.
     pub has_free: bool,
     /// The kinds that they take together, in ascending order; `None`: one of them takes all.
     pub kinds: Option<Vec<String>>,
@@ -83,8 +82,7 @@ impl Fleet {
         silent.truncate(NAMED);
         let oldest = takers.iter().filter_map(|worker| Some((*worker, worker.jobs.first()?)));
         let oldest = oldest.max_by_key(|(_, job)| job.ran_for);
-        // What a worker has reported about slots without a job here may be old by a third of a
-        // lease.
+        // The reported number of slots without a job here may be old by a third of a lease.
         let busy = |worker: &WorkerInfo| worker.slots.map_or(worker.busy, |slots| worker.busy.min(slots));
         Self {
             workers: takers.len(),

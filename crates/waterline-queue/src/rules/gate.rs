@@ -52,8 +52,7 @@ impl Gate {
         }
     }
 
-    /// Notes that the next job is to run alone. Returns true if it has to wait for the running
-    /// ones.
+    /// Notes that the next job is to run alone. Returns true if it has to wait for others.
     pub(crate) fn holds_alone(&mut self) -> bool {
         let is_held = self.running > 0;
         self.alone = if is_held { Alone::Next } else { Alone::No };
@@ -84,8 +83,7 @@ impl Gate {
         self.shut = (from, until);
     }
 
-    /// Returns until when there are too few tokens. A clock that was set back says nothing about
-    /// that.
+    /// Returns until when there are too few tokens; `None` also after the clock was set back.
     pub(crate) fn shut_until(&self, wall: u64) -> Option<u64> {
         let (from, until) = self.shut;
         (from <= wall && wall < until).then_some(until)

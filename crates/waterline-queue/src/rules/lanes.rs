@@ -12,8 +12,7 @@ pub(crate) fn lane(lanes: &[Lane; 4], claims: u64) -> Option<usize> {
     if is_turn_of_the_lowest(claims) { full.next_back() } else { full.next() }
 }
 
-/// Returns the ready logs in the order in which the next claim looks at them, by the number of
-/// claims so far.
+/// Returns the ready logs in the order of the next claim, by the number of claims so far.
 pub(crate) fn lanes(claims: u64) -> [usize; 4] {
     if is_turn_of_the_lowest(claims) { [3, 2, 1, 0] } else { [0, 1, 2, 3] }
 }

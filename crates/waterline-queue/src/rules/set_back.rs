@@ -51,8 +51,8 @@ impl Latest {
     }
 
     /// Returns how the clock was set back since the latest moment; `None`: it was not. The
-    /// monotonic clock tells what it would show otherwise. A call that was overtaken by others is
-    /// earlier by both.
+    /// monotonic clock tells what it would show otherwise. A call that was overtaken is earlier by
+    /// both.
     pub(crate) fn set_back(&self, wall: u64, now: Instant) -> Option<SetBack> {
         let SetBack { to, by } = self.set_back_to(wall)?;
         let Some(steady) = self.steady else { return Some(SetBack { to, by }) };
@@ -76,8 +76,7 @@ pub struct SetBack {
 
 impl SetBack {
     /// Returns when something was written and until when it holds, adjusted to the clock now;
-    /// `None`: both stay, since it was written at a past time. What holds forever (`u64::MAX`)
-    /// stays so.
+    /// `None`: both stay, since it was written at a past time. `u64::MAX`, which is forever, stays.
     #[must_use]
     pub fn moved(&self, written: u64, until: u64) -> Option<(u64, u64)> {
         let ahead = written.checked_sub(self.to).filter(|ahead| *ahead > 0)?;

@@ -1,7 +1,6 @@
 //! When a queue stands still: all slots are busy, and no job ends.
 //!
-//! Log and status share this rule, whether the slots are those of one runner or of all workers of a
-//! database.
+//! Log and status share this rule, for the slots of one runner or of all workers.
 
 use std::time::Duration;
 

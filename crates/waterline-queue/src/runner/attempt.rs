@@ -99,8 +99,7 @@ pub(super) struct Report {
     pub(super) written: Option<Written>,
 }
 
-/// The state of a job after the end of an attempt (`Some(None)`: its row is gone), or `None` if the
-/// lease was over.
+/// The state of a job after an attempt (`Some(None)`: its row is gone); `None`: the lease was over.
 pub(crate) type Written = Option<Option<JobState>>;
 
 impl Report {
@@ -126,8 +125,7 @@ impl Report {
         Self { job, end, data, took, effects, written: None }
     }
 
-    /// Returns the report of an end that was written elsewhere, or could not be. The hooks have
-    /// seen its outcome.
+    /// Returns the report of an end that was, or could not be, written elsewhere, after the hooks.
     pub(super) fn written_elsewhere(attempt: &Attempt, written: Result<Written, BoxError>) -> Self {
         let (job, took) = (attempt.job().clone(), attempt.elapsed());
         let (end, written) = match written {

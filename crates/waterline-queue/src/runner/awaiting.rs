@@ -49,8 +49,7 @@ impl Runner {
     /// The same as [`stop_within`](Self::stop_within) and [`stop_async`](Self::stop_async).
     ///
     /// # Panics
-    /// If the runtime was built without [`enable_time`](tokio::runtime::Builder::enable_time), or
-    /// there is none.
+    /// Without a runtime that has [`enable_time`](tokio::runtime::Builder::enable_time).
     pub fn stop_within_async(
         mut self,
         limit: Duration,

@@ -349,7 +349,7 @@ impl RunnerBuilder {
     /// | `waterline_queue_attempts_total` | counter | the attempts that ended, by the label `ended`: `finished`, `retried`, `snoozed`, `dead`, `lost`, `put back` (see [`AttemptEnd`]) |
     /// | `waterline_queue_attempt_seconds` | histogram | the time from the claim to the written end |
     ///
-    /// The label `queue` is the name of the queue. Queues with the same name in two stores need two
+    /// The label `queue` is the name of the queue. Two stores with the same names need two
     /// recorders.
     ///
     /// A thread sets the gauges once a second, or, where many workers share one database, at least
@@ -403,7 +403,7 @@ impl RunnerBuilder {
 
     /// Drains the queue without blocking a thread: the future of [`drain`](Self::drain). It starts
     /// when it is first polled. If it is dropped before it is ready, the runner is asked to stop,
-    /// and is not waited for.
+    /// but not awaited.
     ///
     /// ```
     /// use waterline::Store;

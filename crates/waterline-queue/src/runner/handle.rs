@@ -10,12 +10,11 @@ use std::sync::Arc;
 use std::sync::Weak;
 use std::time::Duration;
 
-/// Runs the jobs of a queue, with a handler for each kind. Made by [`Runner::builder`]; a queue has
-/// at most one.
+/// Runs the jobs of a queue, with a handler for each kind: see [`Runner::builder`].
 ///
-/// Dropping a runner stops it, as [`stop`](Self::stop) does, and waits as long. If its jobs are
-/// futures and it is dropped within a runtime, it is only asked to stop, since waiting there could
-/// hold up those futures.
+/// A queue has at most one runner. A dropped runner stops, as by [`stop`](Self::stop), and waits as
+/// long. If its jobs are futures and it is dropped within a runtime, it is only asked to stop,
+/// since waiting there could hold them up.
 ///
 /// ```
 /// use std::time::Duration;
@@ -48,8 +47,7 @@ impl Runner {
     ///
     /// # Errors
     /// [`QueueError::Config`] with [`ConfigError::OwnThread`] where it did not wait,
-    /// [`QueueError::Store`] with [`Error::Thread`](waterline::Error::Thread) if a thread of the
-    /// runner panicked.
+    /// [`QueueError::Store`] with [`Error::Thread`](waterline::Error::Thread) if a thread panicked.
     #[doc(alias = "graceful shutdown")]
     pub fn stop(mut self) -> Result<(), QueueError> {
         self.pool.take().map_or(Ok(()), |pool| pool.stop(None))
@@ -160,8 +158,7 @@ impl RunnerHandle {
         self.pool.upgrade().and_then(|pool| pool.source().first().shared.slots())
     }
 
-    /// Sets how many jobs run at once: see [`Runner::set_max_processing`]. It does nothing once the
-    /// runner has ended.
+    /// Sets how many jobs run at once, if it still runs: see [`Runner::set_max_processing`].
     ///
     /// # Errors
     /// The same as [`Runner::set_max_processing`].

@@ -85,8 +85,7 @@ impl Finisher {
     }
 
     /// Ends the attempt, as the result of a function does. It never waits: a thread of the runner
-    /// writes the end. If the attempt is over already, for example by its timeout, it has no
-    /// effect.
+    /// writes the end. It has no effect if the attempt is over, for example by its timeout.
     pub fn end(mut self, outcome: Result<Outcome, BoxError>) {
         if let Some(attempt) = self.0.take() {
             attempt.report(|attempt| Report::of(attempt, outcome));

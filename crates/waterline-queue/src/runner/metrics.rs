@@ -96,8 +96,7 @@ struct OfQueue {
     busy: Gauge,
 }
 
-/// The states of workers as labels: they take jobs, they are stopping, or they are silent and still
-/// have jobs.
+/// The states of workers as labels: taking jobs, stopping, or silent but still with jobs.
 const WORKERS: [&str; 3] = ["taking", "stopping", "silent"];
 
 /// What a verdict is about: why no job starts, and the reasons of what is left over.
@@ -175,8 +174,7 @@ impl Gauges {
             let set = guarded(|| {
                 for (gauges, queue) in self.queues.iter().zip(queues) {
                     workers = workers.max(gauges.set(queue, in_flight(queue)));
-                    // This comes last: a reader that sees it at 1 sees current values of the other
-                    // gauges.
+                    // Last, so that a reader that sees 1 sees current values of the other gauges.
                     gauges.up.set(f64::from(u8::from(!is_over)));
                 }
                 Ok(())

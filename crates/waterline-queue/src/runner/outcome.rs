@@ -8,8 +8,7 @@ use crate::types::json::from_json;
 use std::time::{Duration, SystemTime};
 
 /// The result of a handler that did not fail. (`Err` is a failed attempt: see
-/// [`RunnerBuilder::on`](crate::RunnerBuilder::on).) A time beyond the year 9999 is taken as the
-/// end of that year.
+/// [`RunnerBuilder::on`](crate::RunnerBuilder::on).) A time beyond the year 9999 counts as its end.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -50,8 +49,7 @@ impl Outcome {
     /// ```
     ///
     /// # Errors
-    /// [`QueueError::Payload`] for a value that is not JSON, or is nested too deeply to be read
-    /// again.
+    /// [`QueueError::Payload`] for a value that is not JSON, or is nested too deeply.
     pub fn done_with(data: impl Into<JobData>) -> Result<Self, QueueError> {
         let Some(json) = data.into().json_of_any_size("")? else { return Ok(Self::Done) };
         from_json(&json).map(Self::DoneWith).map_err(|source| QueueError::Payload { id: String::new(), source })
@@ -139,8 +137,7 @@ pub enum QueueEvent<'a> {
         attempt: u32,
         /// The time since its claim.
         elapsed: Duration,
-        /// The time since the last end of a job, or since the claim of the last slot if that came
-        /// later.
+        /// The time since the last end of a job, or since the claim of the last slot if later.
         no_end: Duration,
     },
 }

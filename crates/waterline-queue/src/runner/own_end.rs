@@ -30,8 +30,7 @@ impl OwnEnd {
     }
 
     /// Tells the runner that the end is written, and the state of the job (`Some(None)`: its row is
-    /// gone; `None`: the lease was over). An error ends the attempt, and the runner writes that
-    /// end.
+    /// gone; `None`: the lease was over). An error ends the attempt, which the runner writes.
     pub fn written(mut self, written: Result<Written, BoxError>) {
         if let Some(attempt) = self.0.take() {
             attempt.hand_in(|attempt| Report::written_elsewhere(attempt, written));

@@ -62,8 +62,8 @@ pub(super) struct Pool {
     settings: Settings,
     crew: Crew<Self>,
     state: Mutex<State>,
-    /// The line of the threads without a job. The one that has the lock is the first in it, and it
-    /// alone looks for a job.
+    /// The line of the threads without a job. The one that has the lock is the first, and alone
+    /// looks for jobs.
     line: Mutex<()>,
     /// Threads sleep here during the pause after a failed write.
     stirred: Condvar,
@@ -274,8 +274,7 @@ impl Pool {
         self.settings.limits.and_then(|limits| limits.time).and_then(|time| self.begun.checked_add(time))
     }
 
-    /// Ends a drain that has found no job while none is in flight, which could push one. Returns
-    /// true if it has ended.
+    /// Ends a drain that has found no job, if none is in flight. Returns true if it has ended.
     fn drained(&self, news: u64, otherwise: Reached) -> bool {
         if self.settings.limits.is_none() {
             return false;

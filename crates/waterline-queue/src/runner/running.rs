@@ -123,8 +123,7 @@ impl Running {
         self.0.overdue.store(true, Ordering::Relaxed);
     }
 
-    /// Replaces the data of the job, which the next attempt and [`Queue::get`] show. `None` keeps
-    /// it.
+    /// Replaces the data of the job, for the next attempt and [`Queue::get`]. `None` keeps it.
     ///
     /// # Errors
     /// [`QueueError::Halt`] if the job was removed, [`QueueError::Payload`] for data that is not
@@ -147,9 +146,8 @@ impl Running {
         self.job().edit(Edit::Meta(key, value))
     }
 
-    /// Shows how far the job is: a fraction from 0 to 1, and a note of at most 1,024 bytes, which
-    /// may be empty. [`Queue::get`], [`Queue::list`] and a [`Subscription`](crate::Subscription)
-    /// show it.
+    /// Shows how far the job is: a fraction from 0 to 1, and a note of 0 to 1,024 bytes.
+    /// [`Queue::get`], [`Queue::list`] and a [`Subscription`](crate::Subscription) show it.
     ///
     /// Call it as often as you like. Each call is visible in this process at once. The store gets
     /// the first one of an attempt, one each half second, and the last one with the end of the

@@ -15,8 +15,7 @@ use std::time::Instant;
 use waterline::seam::Moment;
 use waterline::{Clock, Error};
 
-/// The queues whose jobs a runner runs (one, or those of a group), and the kinds of these jobs. The
-/// queues have one clock.
+/// The queues whose jobs a runner runs, all with one clock, and the kinds of these jobs.
 #[derive(Clone)]
 pub(super) struct Source {
     members: Arc<Members>,
@@ -81,8 +80,7 @@ impl Source {
         self.members.is_one()
     }
 
-    /// Returns how many writes a runner has under way at once, if that is bounded. A group claims
-    /// one job in each.
+    /// Returns how many writes are under way at once at most. A group claims one job in each.
     pub(super) fn writes_at_once(&self) -> Option<usize> {
         let most = self.first().engine.turns_at_once()?;
         Some(if self.is_one() { most } else { 4 * most })
@@ -153,8 +151,7 @@ impl Source {
         !self.members.is_one() && self.members.have_work(&self.without(tried), self.kinds.as_deref())
     }
 
-    /// Returns the queues from which nothing is claimed now. One that was tried may get a job that
-    /// falls due.
+    /// Returns the queues from which nothing is claimed now, unless maintenance is due there.
     fn without(&self, tried: &[usize]) -> Vec<usize> {
         let tried = tried.iter().filter(|place| !self.members.queue(**place).glance().is_due());
         self.members.aside().0.into_iter().chain(tried.copied()).collect()

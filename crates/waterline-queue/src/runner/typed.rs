@@ -13,12 +13,11 @@ use std::time::Duration;
 use waterline::{BoxError, Effects};
 
 impl RunnerBuilder {
-    /// Runs jobs of this type with this function, as [`on`](Self::on) does for a kind that is a
-    /// string.
+    /// Runs jobs of this type with this function, as [`on`](Self::on) does for a string.
     ///
-    /// [`TypedJob`] has an example. The type sets how long an attempt may take
-    /// ([`ATTEMPT_TIMEOUT`](TypedJob::ATTEMPT_TIMEOUT)), and its [`limit`](TypedJob::limit) must be
-    /// one of the queue.
+    /// [`TypedJob`] has an example, and sets how long an attempt may take
+    /// ([`ATTEMPT_TIMEOUT`](TypedJob::ATTEMPT_TIMEOUT)). Its [`limit`](TypedJob::limit) must be one
+    /// of the queue.
     pub fn job<J, F>(self, handler: F) -> Self
     where
         J: TypedJob,

@@ -114,8 +114,7 @@ impl Facts<'_> {
 
     /// True if no known process takes jobs, or ends those that it has within a minute.
     ///
-    /// This process may not have reported itself yet, and one that has just taken a job may be in
-    /// no list.
+    /// This process may not have reported itself yet, and a busy one may be in no list.
     fn is_nobody_here(&self) -> bool {
         let Survey { fleet, running, lapsed: (lapsed, _), .. } = self.survey;
         let (stops, is_late) = (fleet.stopping > 0, self.due_for() >= UNTAKEN);
@@ -308,8 +307,7 @@ mod tests {
         let workers = [worker("a", &[60]), worker("b", &[])];
         assert_eq!((waits(&survey(&workers, 59)), waits(&survey(&workers, 60))), (Waits::No, idle));
         assert_eq!(waits(&survey(&[worker("a", &[59]), worker("b", &[])], 600)), Waits::No, "one has begun a job");
-        // A caller of accept may be busy with what it has, and how much more it would take is
-        // unknown.
+        // A caller of accept may be busy, and how much more it would take is unknown.
         let unbounded = |jobs: &[u32]| WorkerInfo { slots: None, ..worker("c", jobs) };
         assert_eq!([&[][..], &[90]].map(|jobs| waits(&survey(&[unbounded(jobs)], 600))), [Waits::No, Waits::No]);
         // All slots hold jobs that were removed and do not end.

@@ -89,8 +89,7 @@ pub enum ConfigError {
         /// The id.
         id: String,
     },
-    /// A cursor that does not belong to this list of jobs: it was changed, or is that of another
-    /// list.
+    /// A cursor that was changed, or does not belong to this list of jobs.
     #[error(
         "the cursor is none of the list of {state} jobs of the queue {queue:?}: use `next` of the page before, or begin without one"
     )]

@@ -38,8 +38,7 @@ impl JobData {
         self.0.map_err(|source| QueueError::Payload { id: id.to_owned(), source })
     }
 
-    /// Returns the same for a job of a queue with these options, which refuse data that is too
-    /// large.
+    /// Returns the same for a job of a queue with these options, which refuse too large data.
     pub(crate) fn json(self, id: &str, options: &QueueOptions) -> Result<Option<Vec<u8>>, QueueError> {
         let data = self.json_of_any_size(id)?;
         options.check_payload("data", data.as_ref().map_or(0, Vec::len))?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// plain mean of twice as many durations.
 const SPAN: u64 = 50;
 
-/// How long the successful attempts of one kind took in a [`Runner`](crate::Runner), from
+/// How long successful attempts of a kind took in a [`Runner`](crate::Runner): see
 /// [`Queue::durations`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

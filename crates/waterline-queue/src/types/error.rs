@@ -47,8 +47,7 @@ pub enum QueueError {
         queue: String,
         /// The id of the job.
         id: JobId,
-        /// The job to wait for that waits for it, or is the job itself. `None`: the search was
-        /// given up.
+        /// The job to wait for that waits for it, or itself. `None`: the search was given up.
         through: Option<JobId>,
     },
 

@@ -127,8 +127,7 @@ pub struct PeriodicInfo {
     pub schedule: Option<String>,
     /// The time of its last tick; `None` before the first one.
     pub last_tick: Option<SystemTime>,
-    /// The time of its next tick, which may be due; `None`: there is none, or the schedule is not
-    /// known here.
+    /// The time of its next tick, which may be due; `None`: there is none, or it is not known here.
     pub next_tick: Option<SystemTime>,
     /// The id of the last job that a tick made. Its row may be gone.
     pub last_run: Option<JobId>,

@@ -31,8 +31,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Lets `count` jobs start in each period `per`. 0 is refused for both. The burst is `count`,
-    /// too.
+    /// Lets `count` jobs start in each period `per`. 0 is refused for both. The burst is `count`.
     pub fn new(count: u32, per: Duration) -> Self {
         Self { count, per, burst: count }
     }
@@ -124,8 +123,7 @@ impl Limit {
         Self::new(LimitOf::Kind(kind.into()))
     }
 
-    /// Makes a limit for each [key](crate::NewJob::key) separately. A key without jobs costs
-    /// nothing.
+    /// Makes a limit for each [key](crate::NewJob::key) separately. Idle keys cost nothing.
     #[doc(alias = "partition")]
     pub fn each_key() -> Self {
         Self::new(LimitOf::EachKey)
@@ -144,8 +142,7 @@ impl Limit {
     }
 
     /// Lets attempts start at this rate. The tokens survive a restart, and follow the wall clock:
-    /// if it is set forward, at most one burst comes early; if it is set back, tokens are refilled
-    /// from then on.
+    /// set forward, it brings at most one burst early; set back, tokens are refilled from then on.
     ///
     /// The bucket is full when it is made and after a pause. So with the default burst up to twice
     /// the count may start in the first period: those of the burst, and those whose tokens come

@@ -179,15 +179,13 @@ impl NewJob {
         self
     }
 
-    /// Makes the job the root of a tree of jobs, as of this time. The signature (1 to 255 bytes)
-    /// names the tree.
+    /// Makes the job the root of a tree, as of this time. 1 to 255 bytes name the tree.
     ///
     /// The push registers it. From then on, every job of an older root with this signature is
-    /// skipped when it is claimed ([`Skipped::Superseded`](crate::Skipped)). Jobs of a root with
-    /// the same time run.
+    /// skipped when it is claimed ([`Skipped::Superseded`](crate::Skipped)). Jobs of a root of the
+    /// same time run.
     ///
-    /// So a second "refresh all" cancels the rest of the first one. A root stays registered for 28
-    /// days.
+    /// So a second "refresh all" cancels the rest of the first. A root is registered for 28 days.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
@@ -242,9 +240,9 @@ impl NewJob {
     /// always. A second call adds more jobs.
     ///
     /// A job has ended when it finished or died for good (see [`on_dead`](Self::on_dead)), was
-    /// skipped, or was removed, by a caller or by its retention. A job that is retried, or was
-    /// pushed once more while it ran, has not. The end of the last one makes this job ready in the
-    /// same atomic write.
+    /// skipped, or was removed, by a caller or by its retention, but not when it is retried, or was
+    /// pushed once more while it ran. The end of the last one makes this job ready in the same
+    /// write.
     ///
     /// An id that never existed is refused ([`QueueError::NotFound`]). An id of yours is remembered
     /// after its row is gone, for [`QueueOptions::ids_for`](crate::QueueOptions::ids_for). Jobs of
@@ -275,12 +273,11 @@ impl NewJob {
         self
     }
 
-    /// Gives the job a value of metadata: something that does not belong in its payload, such as
-    /// who requested it.
+    /// Gives the job a value of metadata, for what does not belong in its payload.
     ///
     /// It is stored as JSON, in one record for all values of a job, and stays over retries and
-    /// further runs. It may be changed later ([`Queue::set_meta`](crate::Queue::set_meta)), also by
-    /// the worker.
+    /// further runs. The worker and others may change it later
+    /// ([`Queue::set_meta`](crate::Queue::set_meta)).
     ///
     /// A push that gives a job a new payload gives it new metadata as well: the old one is gone.
     ///

@@ -107,8 +107,7 @@ impl Default for QueueOptions {
 }
 
 impl QueueOptions {
-    /// Sets the silence after which a running job is taken back from its [`Lease`], and counts as
-    /// failed.
+    /// Sets the silence after which a running job is taken back, and counts as failed.
     ///
     /// Each call on a lease renews it, and a [`Runner`](crate::Runner) renews those of its jobs for
     /// as long as they run. Default: 60 s, which is far above the pauses of a healthy worker; a job
@@ -135,7 +134,7 @@ impl QueueOptions {
     /// If that run fails, it is the first failure, with the shortest back-off. Default: never,
     /// since most jobs are meant to end. It is for jobs that run on and on, such as a replication:
     /// after a day of work one failure says nothing about those of last week. 0 is refused: no job
-    /// would ever be dead.
+    /// would ever die.
     ///
     /// Crashes count as before. With an [`attempt_timeout`](crate::RunnerBuilder::attempt_timeout)
     /// this time must be longer, or a job that always hangs is retried forever. The silence at the
@@ -184,8 +183,7 @@ impl QueueOptions {
     }
 
     /// Sets how long the rows of finished jobs are kept, for [`Queue::get`](crate::Queue::get).
-    /// Default: 60 s, which is enough for a caller that waits for a job. [`Retention::Drop`] is the
-    /// cheapest.
+    /// Default: 60 s, enough for a caller that waits. [`Retention::Drop`] is the cheapest.
     pub fn retention(mut self, retention: Retention) -> Self {
         self.retention = retention;
         self
@@ -203,8 +201,7 @@ impl QueueOptions {
     /// So [`NewJob::after`](crate::NewJob::after) can tell a job that has ended from one that never
     /// existed. Default: 28 days, since a waiting job is mostly pushed soon after the other one. It
     /// costs a record of the length of the id per removed job. Zero remembers none: `after` then
-    /// refuses an id of yours whose job is gone. Ids that the queue makes cost nothing, and are
-    /// known forever.
+    /// refuses an id of yours whose job is gone. Made ids cost nothing, and are known forever.
     pub fn ids_for(mut self, time: Duration) -> Self {
         self.ids_for = time;
         self
@@ -217,9 +214,9 @@ impl QueueOptions {
     /// limit, since the store has room for many more jobs than memory. 0 is refused.
     ///
     /// A push that adds no job (a duplicate, a move, one more run of a running job) is never
-    /// refused, nor is the next attempt of a failed job, or a dead job that is requeued. So a few
-    /// more may wait. [`Queue::push_with`](crate::Queue::push_with) says what a full queue means
-    /// for a stream.
+    /// refused, nor is the next attempt of a failed job, or a requeued dead one. So a few more may
+    /// wait. [`Queue::push_with`](crate::Queue::push_with) says what a full queue means for a
+    /// stream.
     pub fn max_waiting(mut self, jobs: u64) -> Self {
         self.max_waiting = Some(jobs);
         self
@@ -246,8 +243,7 @@ impl QueueOptions {
         self
     }
 
-    /// Sets a hook that sees each job before its push, and may refuse it: for sampling, or to keep
-    /// out some kinds.
+    /// Sets a hook that sees each job before its push, and may refuse it, for example to sample.
     ///
     /// It runs on the pushing thread, before anything is written. Its error or panic is the error
     /// of the push ([`QueueError::Refused`](crate::QueueError::Refused)), and nothing of the job is
@@ -255,8 +251,7 @@ impl QueueOptions {
     /// [`Queue::push_all`](crate::Queue::push_all). Attempts and further runs of an existing job
     /// are no pushes. Default: no hook.
     ///
-    /// Options with a hook equal only their clones. So open the queue once and clone it, or clone
-    /// the options.
+    /// Options with a hook equal only their clones. So open the queue once, or clone the options.
     ///
     /// ```
     /// use waterline::Store;

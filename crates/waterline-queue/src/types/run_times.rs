@@ -11,8 +11,7 @@ const BUCKETS: usize = (64 - 2) * PARTS as usize;
 /// How the durations of successful attempts of a kind in a [`Runner`](crate::Runner) are
 /// distributed, from [`Queue::activity`](crate::Queue::activity).
 ///
-/// It counts from when this process opened the queue. [`since`](Self::since) subtracts an earlier
-/// one.
+/// It counts from when this process opened the queue: see [`since`](Self::since).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunTimes(Box<[u32; BUCKETS]>);
 

@@ -140,8 +140,7 @@ pub enum Overlap {
 pub enum CatchUp {
     /// They make no job.
     None,
-    /// They make one job for all of them, the newest one. So today's digest comes a little late,
-    /// and not tomorrow.
+    /// They make one job for all of them, the newest one. So today's digest comes a little late.
     #[default]
     One,
     /// Each of them makes a job. This requires [`Overlap::Allow`], since they all come at once.

@@ -96,8 +96,7 @@ use std::time::Duration;
 /// Jobs outlive the program, and are stored as JSON: give a new field of the type a default
 /// (`#[serde(default)]`), and a type of another shape another `KIND`.
 pub trait TypedJob: Serialize + DeserializeOwned {
-    /// The name of the kind: 1 to 255 bytes. It is stored with each job, so it must stay when the
-    /// type is renamed.
+    /// The name of the kind: 1 to 255 bytes. It is stored with each job, so keep it in a rename.
     const KIND: &'static str;
 
     /// How long an attempt may take: see

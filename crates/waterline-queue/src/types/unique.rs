@@ -88,8 +88,7 @@ impl Unique {
         Self::new(Until::Claimed, Duration::ZERO)
     }
 
-    /// Refuses a twin until the job has finished, died, or was removed. So no two twins run at
-    /// once.
+    /// Refuses a twin until the job has finished, died, or was removed: no two twins run at once.
     pub fn until_done() -> Self {
         Self::new(Until::Done, Duration::ZERO)
     }

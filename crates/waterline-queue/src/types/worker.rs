@@ -9,14 +9,12 @@ pub(crate) const SHOWN: usize = 64;
 
 /// A worker of a queue, from [`Queue::workers`](crate::Queue::workers).
 ///
-/// It is a process that takes jobs of the queue, with a runner, by
-/// [`accept`](crate::Queue::accept), or in another language. `Display` shows its name, or its
-/// process and host.
+/// It is a process that takes jobs with a runner, by [`accept`](crate::Queue::accept), or in
+/// another language. `Display` shows its name, or its process and host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerInfo {
-    /// The name under which it claims, which need not be unique. `None`: it has none, as the
-    /// process of a store.
+    /// The name under which it claims, which need not be unique. `None`: it has none.
     pub name: Option<String>,
     /// Its process id. `None`, here and in the next three: it has not reported it.
     pub process: Option<u32>,
@@ -26,14 +24,12 @@ pub struct WorkerInfo {
     pub language: Option<String>,
     /// The version of its library, or of the program.
     pub version: Option<String>,
-    /// The kinds that it takes; `None`: all, or more than are kept per worker (256 kinds and 16
-    /// kB).
+    /// The kinds that it takes; `None`: all, or more than are kept (256 kinds and 16 kB).
     pub kinds: Option<Vec<String>>,
     /// How many jobs it runs at once at most. `None`: it has no bound, as a caller of
     /// [`accept`](crate::Queue::accept), or it has not reported it.
     pub slots: Option<u32>,
-    /// How many slots are taken: by its jobs, and by those that were removed or taken back while
-    /// their handlers go on.
+    /// How many slots are taken: by its jobs, and by lost ones whose handlers go on.
     pub busy: u32,
     /// Since when it runs.
     pub began: SystemTime,

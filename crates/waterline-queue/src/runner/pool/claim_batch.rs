@@ -89,8 +89,7 @@ impl BatchSizer {
 mod tests {
     use super::*;
 
-    /// Returns how many of 40 jobs the next writes claim, if each job and each write takes this
-    /// time.
+    /// Returns how many of 40 jobs the next writes claim, if jobs and writes take this time.
     fn claims(batch_sizer: &mut BatchSizer, now: &mut Instant, job: u64, write: u64) -> [usize; 6] {
         std::array::from_fn(|_| {
             let jobs = batch_sizer.next(*now).min(40);

@@ -82,8 +82,7 @@ impl Runs for Pool {
         if deferred.is_empty() {
             return;
         }
-        // Hooks are called with the ends, and the caller, which may be any thread, may hold what
-        // they wait for.
+        // Hooks are called with the ends, and may need what the calling thread holds.
         let (me, jobs) = (self.clone(), deferred.clone());
         if self.crew.spawn("wl-lost", move || me.report_lost(jobs)).is_err() {
             self.report_lost(deferred);

@@ -22,8 +22,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_
 /// The time between two claims that needs no further thread: most of it is the write.
 const BRISK: Duration = Duration::from_micros(20);
 
-/// How long the first thread in the line watches the others, and how many claims in that time show
-/// that they cope.
+/// How long the first in the line watches the others, and how many claims then are enough.
 const LOOK: Duration = Duration::from_micros(200);
 
 const ENOUGH: u64 = 8;
@@ -70,8 +69,7 @@ impl Pool {
         active <= 1 || cycle >= BRISK * u32::try_from(active).unwrap_or(u32::MAX)
     }
 
-    /// Starts one more thread if none is left in the line, so that one always looks for the next
-    /// job.
+    /// Starts one more thread if the line is empty, so that one always looks for the next job.
     pub(super) fn grow(self: &Arc<Self>) {
         {
             let mut state = self.state.lock();
@@ -133,9 +131,9 @@ impl Pool {
     }
 
     /// Takes the next job from the claim batch. If it is empty, writes the ends of jobs, and claims
-    /// the next ones in the same write. Ends that cannot be left in the claim batch are written
-    /// before. `None`: there is none, or the write failed. Then the list still has the ends that
-    /// could not be written.
+    /// the next ones in the same write. Ends that cannot stay in the claim batch are written
+    /// before. `None`: there is none, or the write failed, and the list still has the unwritten
+    /// ends.
     pub(super) fn go_on(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Next> {
         if let Some(next) = self.take_claimed(reports) {
             return Some(next);
@@ -157,8 +155,7 @@ impl Pool {
         None
     }
 
-    /// Gets in the line for the next job, and writes the ends in the list. `None` if this thread
-    /// must end.
+    /// Gets in the line for the next job, and writes the ends. `None` if this thread must end.
     fn stand_in_line(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Next> {
         let mut pause = PAUSES.0;
         loop {
@@ -179,7 +176,7 @@ impl Pool {
                     return Some(next);
                 }
                 Turn::Claim(wants) => {
-                    // A claim may take as long as a disk flush, so the next one in the line looks
+                    // A claim may take as long as a disk flush, so the next in the line looks
                     // meanwhile.
                     self.grow();
                     match self.write(reports, wants) {
@@ -197,8 +194,7 @@ impl Pool {
         }
     }
 
-    /// Counts this thread as one in the line. The one that watches the others is woken once all of
-    /// them are.
+    /// Counts this thread as one in the line. Once all are, the watching one is woken.
     fn get_in_line(&self) {
         let mut state = self.state.lock();
         state.slots.in_line += 1;
@@ -356,8 +352,7 @@ impl Pool {
         !state.drain.ending && state.outbox.inbox.is_empty() && state.drain.claims - before >= ENOUGH
     }
 
-    /// Makes the first thread in the line look again: a slot is free, or the last job of a drain
-    /// has ended.
+    /// Makes the first in the line look again: a slot is free, or a drain may be over.
     fn let_the_line_look(&self) {
         self.source().ring();
     }

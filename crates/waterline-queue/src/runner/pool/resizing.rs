@@ -63,7 +63,7 @@ mod tests {
     /// Longer than anything here takes; only a failing test waits this long.
     const LONG: Duration = Duration::from_secs(60);
 
-    /// A runner of long jobs of the kind `k`: each reports that it runs, and ends by the other
+    /// A runner of long jobs of the kind `k`: each reports its start, and ends by the other
     /// channel.
     fn runner(jobs: usize, max_processing: usize) -> (Queue, Runner, Receiver<()>, Sender<()>) {
         let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();

@@ -16,8 +16,7 @@ pub(super) struct Slots {
     pub(super) flights: HashMap<FlightId, Flight>,
     /// How many slots are reserved for claims under way, and for the jobs in the claim batch.
     pub(super) reserved: usize,
-    /// Jobs that were lost and may not have started yet. Once this many jobs have started, they
-    /// have.
+    /// Lost jobs that may not have started yet, and how many starts show that they have.
     pub(super) lost_early: Vec<(FlightId, u64)>,
     pub(super) last_end: Option<Instant>,
     /// True once there is a thread that notices a standstill.

@@ -33,8 +33,7 @@ impl Pool {
         {
             let mut state = self.state.lock();
             self.end(&mut state, None);
-            // Not before: the thread of a job that ends because it sees this must not claim another
-            // one.
+            // Not before: the thread of a job that ends because of this must not claim another one.
             self.stopping.store(true, Ordering::Relaxed);
         }
         self.stirred.notify_all();
@@ -78,9 +77,8 @@ impl Pool {
         self.note_is_over();
     }
 
-    /// Notes that the runner has ended, for the list of workers of many processes. The last of its
-    /// threads does this. It does not wait for a database that fails: the worker soon counts as
-    /// silent.
+    /// Notes that the runner has ended, for the list of workers of many processes. Only the last
+    /// thread does, and does not wait for a failing database: the worker soon counts as silent.
     pub(super) fn note_end(&self) {
         let is_last = {
             let state = self.state.lock();
@@ -125,8 +123,7 @@ impl Pool {
         self.finish(&running, until)
     }
 
-    /// Ends the runner, after these jobs were given up. It waits until the deadline for the threads
-    /// that are about to end.
+    /// Ends the runner, after these jobs were given up. It waits for threads until the deadline.
     pub(in crate::runner) fn finish(&self, running: &[Running], deadline: Option<Instant>) -> Result<(), QueueError> {
         let gone = self.state.lock().roster.is_gone();
         let joined = gone && self.crew.join(deadline);
@@ -236,8 +233,7 @@ impl Pool {
         self.crew.leave_as_owner();
     }
 
-    /// Waits until it is noted that these jobs were given up and, if all of them are futures, until
-    /// they are handed back.
+    /// Waits until these jobs are noted as given up and, if all are futures, handed back.
     pub(in crate::runner) async fn handed_back(&self, jobs: &[Running]) {
         let are_futures = self.are_futures(jobs);
         let is_over = || {

@@ -307,8 +307,7 @@ fn a_batched_job_is_next_after_an_end_with_writes() {
 #[test]
 fn ends_are_written_despite_a_damaged_job() {
     let due = |id: &str| NewJob::new("k", &()).unwrap().id(id);
-    // The damaged job is ready, its lease is over, it is scheduled and due, or it is the one that
-    // ends.
+    // The damaged job is ready, its lease is over, it is scheduled and due, or it ends.
     let cases = ["ready", "leased", "scheduled", "ends"];
     let cases = cases.iter().flat_map(|damaged| [(*damaged, false), (*damaged, true)]);
     for ((damaged, has_effects), wants) in cases.flat_map(|case| [(case, false), (case, true)]) {
@@ -409,8 +408,7 @@ fn a_stop_ends_claims_before_jobs_see_it() {
         stops.request_stop();
     });
     begins.recv().unwrap();
-    // It goes as far as it can without the lock. Too short a pause hides a mistake, but never
-    // fails.
+    // It goes as far as it can without the lock. Too short a pause only hides a mistake.
     std::thread::park_timeout(Duration::from_millis(20));
     assert_eq!((pool.stopping.load(Ordering::Relaxed), state.drain.ending), (false, false));
     drop(state);

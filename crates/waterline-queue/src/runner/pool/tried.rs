@@ -8,15 +8,13 @@
 pub(super) struct Tried {
     /// True if the last claim did. The next one is made in the line, where the thread then sleeps.
     pub(super) is_vain: bool,
-    /// The indexes of the queues of a group that were claimed from in vain, with this as the latest
-    /// news.
+    /// The indexes of the queues of a group that were tried in vain since this news.
     news: u64,
     places: Vec<usize>,
 }
 
 impl Tried {
-    /// Notes that a claim from the queue at this index has found nothing. `news` was read before
-    /// it.
+    /// Notes that a claim from the queue at this index found nothing, after reading `news`.
     pub(super) fn note(&mut self, news: u64, place: usize) {
         if self.news < news {
             (self.news, self.places) = (news, Vec::new());

@@ -70,8 +70,7 @@ impl Jobs {
         None
     }
 
-    /// Notes the jobs of other kinds that a claim meets before this one; `None`: before it gives
-    /// up.
+    /// Notes the jobs of other kinds that a claim meets before this one; `None`: all of them.
     fn meet_others(&mut self, wanted: &Wanted, found: Option<&JobId>, at: &Moment) {
         if wanted.is_older(at.wall) {
             return;

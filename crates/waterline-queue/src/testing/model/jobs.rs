@@ -60,8 +60,7 @@ pub(super) struct Jobs {
     pub(super) is_telling: bool,
     /// The ready jobs that claims of other kinds have met, and their places then.
     pub(super) met: BTreeSet<(JobId, u64)>,
-    /// True once a claim has met a job that is to run alone while others ran: none starts before
-    /// it.
+    /// True once a claim has met a job that is to run alone while others ran.
     pub(super) is_next_alone: bool,
 }
 
@@ -339,8 +338,7 @@ impl Jobs {
         self.met.contains(&(id.clone(), job.row.place))
     }
 
-    /// Returns the kinds of the ready jobs that claims of other kinds have met, and how many of
-    /// each.
+    /// Returns how many ready jobs of each kind claims of other kinds have met.
     fn lines(&self) -> Vec<(String, u64)> {
         let mut lines = BTreeMap::new();
         for (_, job) in self.in_state(JobState::Ready).filter(|(id, job)| self.is_met(id, job)) {

@@ -109,8 +109,7 @@ impl Jobs {
         }
     }
 
-    /// Puts a job whose attempt has ended, and which is not due, after those that were pushed
-    /// before it.
+    /// Puts a job after an attempt, if it is not due, behind those that were pushed before it.
     pub(super) fn leave_attempt(&mut self, id: &str) {
         let shared = self.is_shared();
         let Some(job) = self.all.get_mut(id).filter(|_| shared) else { return };

@@ -96,8 +96,7 @@ impl Cron {
         Ok(Self { pattern, zone: TimeZone::UTC, is_each_hour })
     }
 
-    /// Sets the time zone, by its name in the IANA time zone database: "Europe/Berlin". Case does
-    /// not matter.
+    /// Sets the time zone by its IANA name, such as "Europe/Berlin". Case does not matter.
     ///
     /// # Errors
     /// [`ConfigError::Cron`] if there is no zone with this name.
@@ -109,8 +108,7 @@ impl Cron {
         Ok(self)
     }
 
-    /// Returns the first tick after this time, for inspection. `None`: there is none before the
-    /// year 5000.
+    /// Returns the first tick after this time, for inspection; `None` from the year 5000 on.
     #[must_use]
     pub fn next_after(&self, time: SystemTime) -> Option<SystemTime> {
         self.next(millis(time).ok()?).map(job::time)
@@ -184,8 +182,8 @@ impl Cron {
         }
     }
 
-    /// Returns the moment of a local time: the first one if it is repeated, and the end of the gap
-    /// if it is skipped.
+    /// Returns the moment of a local time: the first one if repeated, the end of the gap if
+    /// skipped.
     fn moment(&self, local: DateTime) -> Option<Timestamp> {
         let moment = self.zone.to_ambiguous_timestamp(local);
         let AmbiguousOffset::Gap { after, .. } = moment.offset() else { return moment.earlier().ok() };

@@ -95,8 +95,7 @@ struct Minute {
     is_repeated: bool,
 }
 
-/// Returns the minutes up to `to`, from a day before `from`: the clock may show a time that it has
-/// shown before.
+/// Returns the minutes up to `to`, from a day before `from`, as the clock may go back.
 fn minutes(zone: &TimeZone, from: Timestamp, to: Timestamp) -> Vec<Minute> {
     let early = from - SignedDuration::from_hours(24);
     let moments = std::iter::successors(Some(early), |at| Some(*at + MINUTE)).take_while(|at| *at < to);
