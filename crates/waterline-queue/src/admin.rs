@@ -45,8 +45,7 @@ use waterline::seam;
 pub struct QueueAdmin(Queue);
 
 impl Queue {
-    /// Opens the queue with this name to change it by hand, without its options: see
-    /// [`QueueAdmin`]. It does not create the queue.
+    /// Opens the existing queue with this name, to change it by hand: see [`QueueAdmin`].
     ///
     /// # Errors
     /// [`QueueError::Store`] with [`Error::NotFound`] for a queue that does not exist, and with

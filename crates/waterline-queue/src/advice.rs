@@ -143,8 +143,7 @@ impl QueueStatus {
         self.oldest_ready.as_ref().map_or(Duration::ZERO, |(_, age)| *age).max(self.lapsed_for)
     }
 
-    /// Returns the sentence for a process that cannot know all about the runners, where the usual
-    /// one would claim more than it knows.
+    /// Returns the sentence for a process that cannot know all about the runners, if it differs.
     pub(super) fn seen_elsewhere(&self) -> Option<String> {
         Some(match (&self.waits, self.vantage) {
             (_, Vantage::Whole) => return None,

@@ -225,8 +225,7 @@ impl Queue {
         self.run_async(|queue| queue.subscribe(id)).await
     }
 
-    /// Returns the longest sleep of a task that looks again after this pause; `None`: without end.
-    /// A manual clock ends no sleep by itself, but rings.
+    /// Returns the longest sleep of a task that looks again after this pause. A manual clock rings.
     fn limit(&self, pause: Option<Duration>) -> Duration {
         pause.filter(|_| !self.clock().is_manual()).unwrap_or(Duration::MAX)
     }

@@ -35,8 +35,7 @@ impl Queue {
     /// ```
     ///
     /// # Errors
-    /// [`QueueError::Full`] if there was no room in time; otherwise the same as
-    /// [`push`](Self::push). Nothing is pushed then.
+    /// [`QueueError::Full`] if there was no room in time; otherwise as [`push`](Self::push).
     pub fn push_within(&self, job: NewJob, timeout: Duration) -> Result<Pushed, QueueError> {
         let deadline = self.moment().now.checked_add(timeout);
         self.ask_before_push(&job)?;

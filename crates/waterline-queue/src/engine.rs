@@ -90,8 +90,8 @@ pub struct Claimed {
 /// The result of a turn.
 #[derive(Debug, Default)]
 pub struct Turned {
-    /// Per end the new state of its job, or `Some(None)` if its row is gone. `None` if the lease
-    /// was over, and nothing was written.
+    /// Per end the new state of its job (`Some(None)`: its row is gone); `None`: its lease was
+    /// over.
     pub ended: Vec<Option<Option<JobState>>>,
     /// The claimed jobs.
     pub claimed: Vec<Claimed>,
@@ -225,8 +225,7 @@ pub struct Survey {
     pub oldest_ready: Option<(JobId, u64)>,
     /// True if no ready job is where a claim looks first, so that limits may hold all of them.
     pub only_held: bool,
-    /// The kinds with ready jobs in lines, where claims of other kinds have moved them, and how
-    /// many: up to 10,000 jobs of 64 kinds.
+    /// The kinds of ready jobs that other claims moved to lines, up to 64, with up to 10,000 jobs.
     pub lines: Vec<(String, u64)>,
     /// True if all ready jobs are in such lines.
     pub only_in_lines: bool,
@@ -246,15 +245,13 @@ pub struct Survey {
     pub oldest_running: Option<(Instant, JobId)>,
     /// A summary of the workers of all processes that the database knows.
     pub fleet: Fleet,
-    /// How many running jobs have a lease that is over and were not taken back yet, and how long
-    /// the first of these leases has been over.
+    /// How many leases of running jobs are over but not taken back, and for how long the first one.
     pub lapsed: (usize, Duration),
     /// The longest usual run among the running kinds, as far as the database knows them.
     pub usual: Option<Duration>,
     /// The lease of the queue, if the database knows it.
     pub lease: Option<Duration>,
-    /// By how much the clock of the database was last set back, and how long ago that was noticed,
-    /// if the database notes it.
+    /// By how much the clock of the database was last set back, and how long ago, if it is noted.
     pub set_back: Option<(Duration, Duration)>,
 }
 
@@ -373,8 +370,7 @@ pub trait QueueEngine: Send + Sync + 'static {
     /// Returns what the status of a queue is made from.
     fn survey(&self, queue: QueueNo) -> Result<Survey, QueueError>;
 
-    /// Returns since when the job that a claim takes next has waited, or maintenance has been due,
-    /// in milliseconds since 1970.
+    /// Returns since when the next job has waited, or maintenance was due: milliseconds since 1970.
     fn oldest(&self, queue: QueueNo) -> u64;
 
     /// Returns the same for jobs of these kinds, as far as known; `None`: for all. Jobs of other

@@ -83,30 +83,28 @@ macro_rules! shows_its_job {
                 self.job().row.crashes
             }
 
-            /// Returns the data that this attempt or an earlier one has left. `None` if there is
-            /// none, or if it cannot be read.
+            /// Returns the data that this attempt or an earlier one has left, if it can be read.
             #[must_use]
             pub fn data(&self) -> Option<serde_json::Value> {
                 let bytes = self.job().queue.engine.data(self.job().queue.number, self.id());
                 $crate::types::json::from_json(&bytes.ok().flatten()?).ok()
             }
 
-            /// Returns the time of its push, or of its tick if a periodic one pushed it
+            /// Returns the time of its push, or of its tick
             /// ([`Queue::periodic`](crate::Queue::periodic)).
             #[must_use]
             pub fn pushed_at(&self) -> std::time::SystemTime {
                 $crate::types::job::time(self.job().row.pushed)
             }
 
-            /// Returns the root of its tree, if it has one. A job that it pushes by
-            /// [`NewJob::leaf`](crate::NewJob::leaf) inherits it.
+            /// Returns the root of its tree, for [`NewJob::leaf`](crate::NewJob::leaf), if it has
+            /// one.
             #[must_use]
             pub fn root(&self) -> Option<&$crate::types::related::Root> {
                 self.job().row.extras().root.as_ref()
             }
 
-            /// Returns the key of its limits, if it has one: see
-            /// [`NewJob::key`](crate::NewJob::key).
+            /// Returns the key of its limits, if any: see [`NewJob::key`](crate::NewJob::key).
             #[must_use]
             pub fn key(&self) -> Option<&str> {
                 self.job().row.extras().key.as_deref()
@@ -120,8 +118,7 @@ macro_rules! shows_its_job {
                 self.job().queue.engine.meta(self.job().queue.number, self.id())
             }
 
-            /// Returns the last progress that this attempt or an earlier one has shown. `None` if
-            /// there is none, or if it cannot be read.
+            /// Returns the last progress of this attempt or an earlier one, if it can be read.
             #[must_use]
             pub fn last_progress(&self) -> Option<$crate::types::progress::JobProgress> {
                 self.job().queue.engine.progress(self.job().queue.number, self.id()).ok().flatten()

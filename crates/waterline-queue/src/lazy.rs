@@ -47,8 +47,7 @@ impl Queue {
 }
 
 impl Group {
-    /// Returns a buffer for pushes that are written together later, as by
-    /// [`push_all`](Self::push_all).
+    /// Returns a buffer for pushes that are written later, as by [`push_all`](Self::push_all).
     ///
     /// It keeps the order of the calls.
     pub fn lazy(&self) -> Lazy {

@@ -89,8 +89,7 @@
 //! takes back the jobs of silent workers, and drops expired rows: up to 1,024 at once.
 //!
 //! Since a job may run again, make its effects idempotent. Or make them in one write with its end:
-//! [`RunnerBuilder::on_transactional`], [`Lease::with`]. Then only effects elsewhere (a mail, a
-//! request, a file) may happen again.
+//! [`RunnerBuilder::on_transactional`], [`Lease::with`]. Then only effects elsewhere may repeat.
 //!
 //! ```
 //! # use waterline::Store;

@@ -21,8 +21,7 @@ pub struct PeriodicBuilder {
 }
 
 impl PeriodicBuilder {
-    /// Sets what happens to a tick while the last run has not ended. Default: [`Overlap::Skip`], so
-    /// that there is at most one run.
+    /// Sets what happens to a tick while the last run has not ended. Default: [`Overlap::Skip`].
     pub fn overlap(mut self, overlap: Overlap) -> Self {
         self.periodic.overlap = overlap;
         self

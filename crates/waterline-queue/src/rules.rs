@@ -1,5 +1,4 @@
-//! The rules of a queue. They are pure (no store, no clock, no thread), so that queues on other
-//! databases can share them.
+//! The rules of a queue. They are pure (no store, clock or thread), so that all engines share them.
 
 pub(crate) mod bucket;
 pub(crate) mod causes;

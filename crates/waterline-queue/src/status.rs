@@ -33,8 +33,7 @@ pub struct QueueStatus {
     /// The kinds with due jobs that no worker takes: neither the runner here nor, in a database
     /// that many processes share, any known worker. Claims of other kinds have passed them by.
     pub untaken: Vec<UntakenKind>,
-    /// The slots of the runner in this process whose jobs are no longer its own. `None` if there
-    /// are none, as without a runner.
+    /// The slots of the runner in this process whose jobs are no longer its own, if there are any.
     pub stuck: Option<StuckSlots>,
     /// Set if this process noticed that the wall clock was set back less than an hour ago. Times
     /// that the queue had written ahead moved back with it: back-offs, pauses, the windows of
@@ -94,8 +93,7 @@ pub struct SetBack {
     pub since: Duration,
 }
 
-/// After this time a due job counts as not taken by any worker, where many processes share the
-/// queue: workers look once a second.
+/// After this time a due job of a shared queue counts as untaken: workers look once a second.
 pub(super) const UNTAKEN: Duration = Duration::from_secs(60);
 
 /// Why no job of a queue starts right now.

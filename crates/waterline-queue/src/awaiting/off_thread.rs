@@ -3,8 +3,7 @@
 use tokio::runtime::Handle;
 use waterline::Error;
 
-/// Runs a blocking call on the runtime's pool for such calls. Once it is polled, the call is made,
-/// whether or not its answer is awaited.
+/// Runs a blocking call on the runtime's pool for such calls. Once polled, it runs to its end.
 ///
 /// # Errors
 /// [`Error::Runtime`] outside of a runtime, and if it shuts down before the call has begun.

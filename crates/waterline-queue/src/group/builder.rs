@@ -41,8 +41,7 @@ impl Group {
 }
 
 impl GroupBuilder {
-    /// Begins a group of queues that this closure opens, for a database that is no [`Store`]. All
-    /// of them must be in one database.
+    /// Begins a group of queues that this closure opens, all in one database that is no [`Store`].
     ///
     /// ```
     /// use waterline::Store;
@@ -61,7 +60,7 @@ impl GroupBuilder {
 
     /// Adds a queue: its name, the kinds of jobs that it takes, and its options.
     ///
-    /// Without kinds it takes only what is pushed into it directly, or as the
+    /// Without kinds it takes only direct pushes, unless it is the
     /// [`default_queue`](Self::default_queue).
     pub fn queue<K: Into<String>>(
         mut self,

@@ -1,7 +1,6 @@
 //! The queues that a group claims from, and the threads that wait for their jobs.
 //!
-//! What is ready is not remembered here: each choice looks at the states of the queues in memory,
-//! which are those of the last write.
+//! What is ready is not remembered here: each choice looks at the states of the queues in memory.
 
 use crate::engine::Claimed;
 use crate::handle::Queue;

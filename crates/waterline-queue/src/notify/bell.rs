@@ -159,8 +159,7 @@ impl Bell {
         wait_at(&self.heard, |heard| &mut heard.tasks, |heard| (heard.news != news).then_some(())).await;
     }
 
-    /// Waits, as a task, until there is news, or until `has_room` is true, which is checked
-    /// whenever there may be room.
+    /// Waits, as a task, until there is news, or `has_room` is true, checked at each call.
     pub(crate) async fn room(&self, news: u64, has_room: impl Fn() -> bool) {
         let look = |heard: &mut Heard| (heard.news != news || has_room()).then_some(());
         wait_at(&self.heard, |heard| &mut heard.blocked_tasks, look).await;

@@ -27,8 +27,7 @@ struct Kind {
 }
 
 impl Kinds {
-    /// Notes that a job of this kind is pushed. Returns true if nothing more is to be done: the
-    /// kind is known, or there is no room for it.
+    /// Notes that a job of this kind is pushed. Returns true if it is known, or there is no room.
     pub(crate) fn has(&self, kind: &str) -> bool {
         let known = self.0.read();
         let Some(kind) = known.all.get(kind) else { return known.is_full };

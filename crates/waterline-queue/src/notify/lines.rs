@@ -74,8 +74,7 @@ impl Lines {
 }
 
 impl Lines {
-    /// Writes a line about a dead job: after the first ones at most one a second. It also stands
-    /// for those since the last line.
+    /// Writes a line about a dead job: after the first ones one a second, for all since the last.
     fn dead(&self, queue: &str, (id, kind, attempt): (&str, &str, u32), error: &str) {
         let Some(count) = self.dead.lock().count(time::now(), 1) else { return };
         tracing::warn!(target: "waterline", queue, id, kind, attempt, error, count, "a job is dead: mend its cause and requeue it, or remove it");

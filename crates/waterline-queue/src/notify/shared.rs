@@ -182,8 +182,7 @@ impl Shared {
         self.call(|called| self.subscribers.tell_progress(id, progress, called));
     }
 
-    /// Wakes the threads that have to look after a write. The tasks wait for
-    /// [`settle`](Self::settle).
+    /// Wakes threads that have to look after a write. Tasks wait for [`settle`](Self::settle).
     pub fn wake(&self, wake: Wake) {
         self.call(|called| {
             if wake.room {
@@ -251,8 +250,7 @@ impl Shared {
         !self.called.lock().is_empty() || self.losses.are_any()
     }
 
-    /// Writes the waiting log lines, tells the runner which jobs it has lost, and wakes the called
-    /// tasks. The caller holds no lock.
+    /// Writes log lines, reports losses and wakes tasks that wait. The caller holds no lock.
     pub fn settle(&self) {
         self.lines.write(&self.name);
         self.losses.tell();

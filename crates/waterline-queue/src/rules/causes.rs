@@ -17,8 +17,8 @@ impl CausesFirst {
         Self { stack: jobs.into_iter().rev().map(|id| (id, false)).collect(), seen: HashSet::new() }
     }
 
-    /// Returns the next job. `waited_for` returns the jobs that a dead one still waited for when it
-    /// died; `None`: that job is not dead.
+    /// Returns the next job. `waited_for` returns what a dead job waited for; `None`: it is not
+    /// dead.
     pub(crate) fn next<E>(
         &mut self,
         mut waited_for: impl FnMut(&str) -> Result<Option<Vec<JobId>>, E>,

@@ -8,8 +8,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Fair {
-    /// All have the same chance. The default, since nothing starves, and a long queue gets no more
-    /// claims than a short one.
+    /// All have the same chance, whatever their lengths. The default, since nothing starves.
     #[default]
     Shuffle,
     /// The chance of each is its share of the weights of those that have a job. A queue that is not

@@ -26,8 +26,7 @@ pub struct Fleet {
     pub silent_count: usize,
     /// The silent workers whose leases end first: up to 8.
     pub silent: Vec<SilentWorker>,
-    /// The job that started first among those of workers that take jobs, with its worker. A silent
-    /// or stopping worker holds none of their slots.
+    /// The job that started first among those of workers that take jobs, with its worker.
     pub oldest: Option<(WorkerInfo, WorkerJob)>,
     /// How long the job of theirs has run that started last.
     pub newest_ran_for: Option<Duration>,

@@ -78,8 +78,8 @@ impl Push {
 }
 
 impl Row {
-    /// Moves the times that were written ahead of a clock that was set back. Those that the user
-    /// named stay. Returns true if one has changed.
+    /// Moves times written ahead of a set-back clock, but not named ones. Returns true if any
+    /// moved.
     pub(crate) fn go_back(&mut self, set: &SetBack) -> bool {
         let has_moved = match self.state {
             JobState::Finished | JobState::Dead => set.move_both(&mut self.since, &mut self.place),

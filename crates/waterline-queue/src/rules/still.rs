@@ -7,8 +7,7 @@ use std::time::Duration;
 /// How many usual runs of its kind a job may take, however slow it is.
 const RUNS: u32 = 10;
 
-/// Returns after which time without an end the queue stands still if jobs hold all slots. `usual`
-/// is the longest usual run of their kinds, if known.
+/// Returns how long jobs may hold all slots before it is a standstill, given their `usual` run.
 pub(crate) fn patience(lease: Duration, usual: Option<Duration>) -> Duration {
     usual.map_or(lease, |usual| lease.max(usual.saturating_mul(RUNS)))
 }
@@ -18,8 +17,7 @@ pub(crate) fn stands_still(no_end: Duration, patience: Duration) -> bool {
     no_end >= patience
 }
 
-/// Returns the time without an end after which the next log line is due, after `told` lines: each
-/// comes after twice the time of the one before.
+/// Returns when the next log line is due, after `told` lines: each after twice the last time.
 pub(crate) fn next_line(patience: Duration, told: u32) -> Duration {
     patience.saturating_mul(1_u32.checked_shl(told).unwrap_or(u32::MAX))
 }

@@ -103,8 +103,7 @@ pub(super) struct Report {
 pub(crate) type Written = Option<Option<JobState>>;
 
 impl Report {
-    /// Returns the report of an attempt with this outcome. It calls the user's code: the text of an
-    /// error is made here, with no lock held.
+    /// Returns the report of an attempt. It calls the user's code, so no lock may be held.
     pub(super) fn of(attempt: &Attempt, outcome: Result<Outcome, BoxError>) -> Self {
         Self::with_effects(attempt, outcome, Changes::default())
     }

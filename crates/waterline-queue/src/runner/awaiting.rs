@@ -10,8 +10,7 @@ use waterline::seam as time;
 use waterline::seam::within;
 
 impl Runner {
-    /// Stops the runner and waits for its end: the future of [`stop`](Self::stop). It requests the
-    /// stop when it is first polled.
+    /// Stops the runner, once polled, and waits for its end: the future of [`stop`](Self::stop).
     ///
     /// The future owns the runner. If it is dropped before it is ready, the runner is asked to
     /// stop, and is not waited for.

@@ -197,8 +197,7 @@ impl RunnerBuilder {
         self.refused = self.refused.take().or(checked.err());
     }
 
-    /// Sets what happens to jobs whose kind has no handler. Default: [`Unknown::Leave`], since
-    /// another program may have one.
+    /// Sets what happens to jobs whose kind has no handler. Default: [`Unknown::Leave`].
     pub fn unknown(mut self, unknown: Unknown) -> Self {
         self.unknown = unknown;
         self

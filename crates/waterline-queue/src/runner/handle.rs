@@ -109,8 +109,7 @@ impl Runner {
 }
 
 impl Runner {
-    /// Returns a handle to watch the runner, and to change how many jobs it runs at once, from any
-    /// thread. It keeps nothing alive.
+    /// Returns a handle to watch and resize the runner, from any thread. It keeps nothing alive.
     ///
     /// ```
     /// # use waterline::Store;

@@ -20,8 +20,8 @@ const EVERY: Duration = Duration::from_secs(1);
 const AT_LAST: Duration = Duration::from_secs(60);
 
 /// Returns the pause after reads that took this long, while this many workers read. A read covers
-/// all workers, so without this, the reads of all of them would cost the square of their number.
-/// With it they keep a tenth of one connection busy.
+/// all workers, so the reads of all of them would cost the square of their number. With this pause
+/// they keep a tenth of one connection busy.
 fn pause(taken: Duration, workers: usize) -> Duration {
     let workers = u32::try_from(workers).unwrap_or(u32::MAX);
     taken.saturating_mul(10).saturating_mul(workers).clamp(EVERY, AT_LAST)
@@ -159,8 +159,7 @@ impl Gauges {
         Self { queues, over: Mutex::new(false), bell: Condvar::new() }
     }
 
-    /// Ends the thread. The caller may hold the lock of the pool, so this side must never call the
-    /// pool while it holds its own.
+    /// Ends the thread. Callers may hold the pool's lock, so do not call the pool under this lock.
     pub(super) fn close(&self) {
         *self.over.lock() = true;
         self.bell.notify_all();

@@ -62,8 +62,8 @@ pub(super) struct Pool {
     settings: Settings,
     crew: Crew<Self>,
     state: Mutex<State>,
-    /// The line of the threads without a job. The one that has the lock is the first, and alone
-    /// looks for jobs.
+    /// The line of the threads without a job. The holder of its lock is the first, and looks for
+    /// jobs.
     line: Mutex<()>,
     /// Threads sleep here during the pause after a failed write.
     stirred: Condvar,

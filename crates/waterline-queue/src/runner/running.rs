@@ -184,8 +184,7 @@ impl Running {
         self.job().show(fraction, note.as_ref())
     }
 
-    /// Returns an error if the job is no longer this worker's. It costs no read of the store, so a
-    /// long job may call it often.
+    /// Returns an error if the job is no longer this worker's, without reading the store.
     ///
     /// # Errors
     /// [`QueueError::Halt`] if the job was removed, or the runner has given it up.

@@ -136,8 +136,7 @@ impl Source {
 
     // Claims.
 
-    /// Returns the queue that the next claim takes from, and its index; `None`: no queue of the
-    /// group has a job, except those that were tried.
+    /// Returns the queue for the next claim, and its index; `None`: no untried one has a job.
     pub(super) fn choose(&self, tried: &[usize]) -> Option<(usize, &Queue)> {
         if self.members.is_one() {
             return Some((0, self.first()));
@@ -176,8 +175,8 @@ impl Source {
         self.members.queues().all(|queue| queue.glance_for(self.kinds.as_deref()).is_paused)
     }
 
-    /// Sets a queue of a group aside for a while, since it has an unreadable record: the others go
-    /// on. Returns false if there is no other one.
+    /// Sets a queue with an unreadable record aside for a while. Returns false if it is the only
+    /// one.
     pub(super) fn set_aside(&self, error: &QueueError) -> bool {
         let QueueError::Store(Error::Corrupt { name, .. }) = error else { return false };
         let is_aside = !self.members.is_one() && self.members.set_aside(name);

@@ -76,8 +76,7 @@ impl Timeouts {
         }
     }
 
-    /// Ends the thread. The caller may hold the lock of the pool, so this side must never call the
-    /// pool while it holds its own.
+    /// Ends the thread. Callers may hold the pool's lock, so do not call the pool under this lock.
     pub(super) fn close(&self) {
         self.ends.lock().over = true;
         self.bell.notify_all();

@@ -26,8 +26,7 @@ impl RunnerBuilder {
         self.typed::<J>().on(J::KIND, handler)
     }
 
-    /// Runs jobs of this type with a function that may also write, as
-    /// [`on_transactional`](Self::on_transactional) does.
+    /// Runs jobs of this type as [`on_transactional`](Self::on_transactional) does.
     ///
     /// ```
     /// use waterline::Store;
@@ -70,8 +69,7 @@ impl RunnerBuilder {
         self.typed::<J>().on_transactional(J::KIND, handler)
     }
 
-    /// Runs jobs of this type with a function that only starts them, as
-    /// [`on_deferred`](Self::on_deferred) does.
+    /// Runs jobs of this type as [`on_deferred`](Self::on_deferred) does.
     ///
     /// ```
     /// # use waterline::Store;
@@ -167,8 +165,7 @@ impl RunnerBuilder {
         self
     }
 
-    /// Refuses a timeout of a kind without a handler, and a type whose limit is missing in the
-    /// queue that takes its kind.
+    /// Refuses timeouts of unhandled kinds, and types whose limit their queue lacks.
     pub(super) fn check_kinds(&self) -> Result<(), ConfigError> {
         if let Some(kind) = self.times.of_kinds.keys().filter(|kind| !self.handlers.contains_key(*kind)).min() {
             let why =

@@ -87,8 +87,7 @@ impl QueueStatus {
         Sentence(self).to_string()
     }
 
-    /// Returns the sentence without what is left over: kinds that no worker takes, silent workers,
-    /// and slots that are [`stuck`](Self::stuck).
+    /// Returns the sentence without leftovers: untaken kinds, silent workers and stuck slots.
     pub(crate) fn why(&self) -> String {
         Why(self).to_string()
     }

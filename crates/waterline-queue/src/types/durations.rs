@@ -9,8 +9,7 @@ use std::time::Duration;
 /// plain mean of twice as many durations.
 const SPAN: u64 = 50;
 
-/// How long successful attempts of a kind took in a [`Runner`](crate::Runner): see
-/// [`Queue::durations`].
+/// How long successful attempts of a kind took in a runner, from [`Queue::durations`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Durations {

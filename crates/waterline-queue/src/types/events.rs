@@ -9,8 +9,8 @@ use std::time::Duration;
 /// What happened in a batch, for waiters.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A job has another state (`None`: it was removed), or other data (`Some(None)`: it is gone).
-    /// A dead job has the error.
+    /// A job has another state (`None`: removed) or data (`Some(None)`: gone). A dead one has an
+    /// error.
     Seen { id: JobId, state: Option<JobState>, data: Option<Option<Vec<u8>>>, error: Option<String> },
     /// A job has this lease from now on.
     Claimed { id: JobId, token: u64 },

@@ -5,8 +5,7 @@ use crate::types::json::check_depth;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The maximum size of all metadata of a job, and of a note, in bytes. A change rewrites the whole
-/// record, so it has to be small.
+/// The maximum size of a job's metadata, and of a note, in bytes. A change rewrites all of it.
 const MOST: usize = 64 * 1024;
 
 /// The values beside a job.

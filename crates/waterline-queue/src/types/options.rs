@@ -13,8 +13,7 @@ use waterline::{BoxError, Clock, Retry, seam};
 /// The longest sleep of a thread that waits for a due time. The wall clock may be set meanwhile.
 pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// The default lease. It is far above the pauses of a healthy worker, and short enough that a job
-/// of a hanging worker is taken over within a minute.
+/// The default lease: far above the pauses of a healthy worker, but short for one that hangs.
 const LEASE: Duration = Duration::from_secs(60);
 
 /// The default retention: long enough to look at a job that has just finished.
@@ -23,8 +22,7 @@ const RETENTION: Duration = Duration::from_secs(60);
 /// How long dead jobs are kept by default: an operator looks within a week.
 const DEAD_FOR: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// How long an id of the caller's is remembered by default: a job that waits for another one is
-/// pushed within four weeks.
+/// How long an id of the caller's is remembered: jobs that wait for it come within four weeks.
 const IDS_FOR: Duration = Duration::from_secs(28 * 24 * 60 * 60);
 
 /// The settings of a queue, for [`Queue::open`](crate::Queue::open).
@@ -311,8 +309,7 @@ impl QueueOptions {
         self
     }
 
-    /// Sets the clock, for tests. Default: that of the system. A queue decides by time within its
-    /// calls:
+    /// Sets the clock, for tests. Default: the system's. A queue decides by time within its calls:
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};

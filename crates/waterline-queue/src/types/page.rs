@@ -82,8 +82,7 @@ impl Place {
     }
 }
 
-/// Returns a checksum of these bytes of a cursor and the queue, so that a cursor of another queue,
-/// or a part of one, is refused.
+/// Returns a checksum of these bytes for this queue, so that foreign or cut cursors are refused.
 fn check(queue: &str, bytes: &[u8]) -> u32 {
     crc32fast::hash(&[queue.as_bytes(), &[0], bytes].concat())
 }

@@ -22,8 +22,7 @@ pub struct Row {
     pub due: u64,
     /// True if the user named that time. Otherwise it was computed from the clock.
     pub named: bool,
-    /// When it entered its state. For a scheduled job, when it got its due time: one that had to
-    /// wait for others got it before.
+    /// When it entered its state, or for a scheduled job, when it got its due time.
     pub since: u64,
     /// Its place, depending on its state: the index in the ready log, the token of the lease, or
     /// when the row is removed. A scheduled job is at its `due`.

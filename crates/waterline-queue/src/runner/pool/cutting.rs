@@ -48,8 +48,7 @@ impl Pool {
 }
 
 impl Runs for Pool {
-    /// Asks the jobs to end. A future is dropped, and its drop reports its end; a deferred job ends
-    /// here. A thread goes on until its handler returns.
+    /// Asks the jobs to end: drops a future, ends a deferred job; a thread goes on to its end.
     fn lost(self: Arc<Self>, queue: u32, tokens: &[u64]) {
         let now = self.moment().now;
         let mut deferred = Vec::new();

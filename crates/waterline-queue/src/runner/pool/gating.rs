@@ -36,8 +36,7 @@ impl Pool {
         closed.map(|closed| closed.until)
     }
 
-    /// Waits while a gate is closed, or ends a drain. Meanwhile jobs may fall due. A thread that
-    /// was woken for a job leaves it to another waiter.
+    /// Waits at a closed gate while jobs may fall due, or ends a drain. A wake-up is passed on.
     pub(super) fn wait_at_gate(&self, news: u64, again: Again, woken: bool) -> Result<(), QueueError> {
         if woken {
             self.source().pass_on();

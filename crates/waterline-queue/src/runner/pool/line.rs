@@ -176,7 +176,7 @@ impl Pool {
                     return Some(next);
                 }
                 Turn::Claim(wants) => {
-                    // A claim may take as long as a disk flush, so the next in the line looks
+                    // A claim may take as long as a disk flush, so the next in line looks
                     // meanwhile.
                     self.grow();
                     match self.write(reports, wants) {

@@ -4,14 +4,12 @@ use super::claim_batch::{BatchSizer, ClaimBatch};
 use super::tried::Tried;
 use crate::runner::attempt::Report;
 
-/// How many ends one write has at most. Those that fail go one by one, so more would take long, and
-/// all others would wait for them.
+/// How many ends one write has at most. Failed ones go one by one, and all others wait for them.
 const MOST_ENDS: usize = 512;
 
 #[derive(Default)]
 pub(super) struct Outbox {
-    /// Ends that were reported elsewhere, or that threads have left because enough writes were
-    /// under way, and that no thread has taken yet.
+    /// Ends that no thread has taken yet.
     pub(super) inbox: Vec<Report>,
     pub(super) claim_batch: ClaimBatch,
     pub(super) batch_sizer: BatchSizer,

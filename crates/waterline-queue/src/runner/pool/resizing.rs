@@ -63,8 +63,7 @@ mod tests {
     /// Longer than anything here takes; only a failing test waits this long.
     const LONG: Duration = Duration::from_secs(60);
 
-    /// A runner of long jobs of the kind `k`: each reports its start, and ends by the other
-    /// channel.
+    /// A runner of long jobs of the kind `k`: each reports its start, and ends by a channel.
     fn runner(jobs: usize, max_processing: usize) -> (Queue, Runner, Receiver<()>, Sender<()>) {
         let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();
         let ((begun, begins), (end, ends)) = (unbounded(), bounded(0));

@@ -51,8 +51,7 @@ impl Told {
 }
 
 impl Pool {
-    /// Notes that all slots are busy for the first time. If so, the caller has to start the thread
-    /// that watches, once it holds no lock.
+    /// Notes that all slots are busy for the first time. If so, start the watch, without a lock.
     pub(super) fn is_first_full(&self, state: &mut State) -> bool {
         let is_full = !state.slots.is_watched && state.slots.flights.len() >= state.slots.max_processing;
         state.slots.is_watched |= is_full && (is_wanted(Level::WARN) || !self.settings.hooks.observers.is_empty());

@@ -181,8 +181,7 @@ impl Pool {
         }
     }
 
-    /// Makes these claimed jobs, which will not start, ready again. If that cannot be written,
-    /// their leases end by silence.
+    /// Makes claimed jobs that will not start ready again. If that fails, their leases run out.
     pub(super) fn put_back(&self, jobs: Vec<Held>) {
         if jobs.is_empty() {
             return;

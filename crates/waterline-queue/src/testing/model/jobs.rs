@@ -54,8 +54,8 @@ pub(super) struct Jobs {
     pub(super) next: u64,
     pub(super) claims: u64,
     pub(super) told: Vec<Event>,
-    /// The ends that waiting jobs still have to be told: the job, whether it died, and whether the
-    /// jobs that hold on its death are told.
+    /// The ends to apply to waiting jobs: of which job, whether it died, whether to those that
+    /// hold.
     pub(super) endings: VecDeque<(JobId, bool, bool)>,
     pub(super) is_telling: bool,
     /// The ready jobs that claims of other kinds have met, and their places then.

@@ -15,8 +15,7 @@ use std::time::Duration;
 use waterline::seam::Moment;
 
 impl Jobs {
-    /// Runs all maintenance. Where many processes share the queue, each of them first makes the
-    /// ticks of its schedules, which only it knows.
+    /// Runs all maintenance. Where processes share the queue, each first makes its own ticks.
     pub(super) fn keep_up(&mut self, at: &Moment) {
         if self.is_shared() {
             self.tick_all(at);

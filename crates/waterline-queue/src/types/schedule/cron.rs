@@ -182,8 +182,7 @@ impl Cron {
         }
     }
 
-    /// Returns the moment of a local time: the first one if repeated, the end of the gap if
-    /// skipped.
+    /// Returns the moment of a local time: the first if repeated, the end of the gap if skipped.
     fn moment(&self, local: DateTime) -> Option<Timestamp> {
         let moment = self.zone.to_ambiguous_timestamp(local);
         let AmbiguousOffset::Gap { after, .. } = moment.offset() else { return moment.earlier().ok() };

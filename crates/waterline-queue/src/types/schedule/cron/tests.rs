@@ -74,8 +74,8 @@ impl Fields {
         };
         let mut ticks: BTreeSet<_> = minutes.iter().filter(passing).map(|minute| minute.at).collect();
         if self.hours.len() < 24 {
-            // The local times in calendar order, and for each the first moment at which the clock
-            // shows it or a later time.
+            // The local times in order, each with the first moment at which the clock shows it or
+            // more.
             let (begin, end) = (minutes[0].shown, minutes[minutes.len() - 1].latest);
             let locals =
                 std::iter::successors(Some(begin), |local| Some(*local + MINUTE)).take_while(|local| *local <= end);
