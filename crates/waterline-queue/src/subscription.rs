@@ -130,7 +130,7 @@ impl Subscription {
 
     /// Waits until the job changes its state, data or progress, or is removed. Blocks its thread.
     ///
-    /// Returns `None` after the timeout, and at once if a change came since the last wait.
+    /// Returns at once if a change came since the last wait, and `None` after the timeout.
     ///
     /// # Errors
     /// [`QueueError::Payload`] if the data is not JSON.

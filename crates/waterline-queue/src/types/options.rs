@@ -107,9 +107,9 @@ impl Default for QueueOptions {
 impl QueueOptions {
     /// Sets the silence after which a running job is taken back, and counts as failed.
     ///
-    /// Each call on a lease renews it, and a [`Runner`](crate::Runner) renews those of its jobs for
-    /// as long as they run. Default: 60 s, which is far above the pauses of a healthy worker; a job
-    /// of a hanging worker is taken over within a minute. 0 is refused.
+    /// Each call on a [`Lease`] renews it, and a [`Runner`](crate::Runner) renews those of its jobs
+    /// for as long as they run. Default: 60 s, which is far above the pauses of a healthy worker; a
+    /// job of a hanging worker is taken over within a minute. 0 is refused.
     ///
     /// [`Lease`]: crate::Lease
     pub fn lease(mut self, silence: Duration) -> Self {
