@@ -23,7 +23,7 @@ const DEAD: Option<JobState> = Some(JobState::Dead);
 
 // When it runs.
 
-pub(super) fn a_job_waits_until_all_that_it_was_pushed_after_have_ended(on: &Benches<'_>) {
+pub(super) fn a_job_waits_until_all_it_depends_on_have_ended(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     ["a", "b"].into_iter().for_each(|id| drop(bench.push(job(id))));
     assert_eq!(bench.push(job("c").after(["a", "b", "a"])), PushOutcome::Added);
@@ -42,7 +42,7 @@ pub(super) fn a_job_waits_until_all_that_it_was_pushed_after_have_ended(on: &Ben
     assert!(bench.queue.list(JobState::Waiting, None, 9).unwrap().is_empty());
 }
 
-pub(super) fn a_delay_counts_from_the_push_and_a_job_that_waited_longer_is_ready_at_once(on: &Benches<'_>) {
+pub(super) fn a_delay_counts_from_the_push_of_a_waiting_job(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     bench.push(job("a"));
     bench.push(job("soon").after(["a"]).delay(SECOND));
@@ -55,7 +55,7 @@ pub(super) fn a_delay_counts_from_the_push_and_a_job_that_waited_longer_is_ready
     bench.finish("late");
 }
 
-pub(super) fn a_job_that_fails_snoozes_or_was_pushed_once_more_has_not_ended(on: &Benches<'_>) {
+pub(super) fn retries_snoozes_and_reruns_do_not_end_a_job(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     bench.push(job("a").retry(Retry::fixed(SECOND).max_attempts(2)));
     bench.push(job("b").after(["a"]));
@@ -75,7 +75,7 @@ pub(super) fn a_job_that_fails_snoozes_or_was_pushed_once_more_has_not_ended(on:
     assert_eq!(bench.state("b"), READY);
 }
 
-pub(super) fn a_job_that_has_ended_or_has_gone_counts_as_ended_and_one_that_never_was_is_refused(on: &Benches<'_>) {
+pub(super) fn a_job_may_wait_for_past_jobs_but_not_unknown_ones(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     let made = bench.queue.push(NewJob::new("k", "~").unwrap().retention(Retention::Drop)).unwrap().id;
     bench.finish(&made);
@@ -97,7 +97,7 @@ pub(super) fn a_job_that_has_ended_or_has_gone_counts_as_ended_and_one_that_neve
     assert_eq!((bench.state("c"), bench.queue.counts().waiting), (None, 0));
 }
 
-pub(super) fn an_id_is_remembered_for_its_time_also_by_a_queue_that_was_closed_and_no_longer(on: &Benches<'_>) {
+pub(super) fn an_id_is_remembered_for_its_time_over_a_restart(on: &Benches<'_>) {
     let Bench { queue, clock, database, options, .. } = on.bench_with(options());
     queue.push(job("a").retention(Retention::Drop)).unwrap();
     queue.accept(Accept::new()).unwrap().unwrap().finish(None).unwrap();
@@ -120,7 +120,7 @@ pub(super) fn an_id_is_remembered_for_its_time_also_by_a_queue_that_was_closed_a
 
 // Deaths.
 
-pub(super) fn a_job_whose_other_one_dies_does_as_it_was_pushed_to_before_and_after_the_death(on: &Benches<'_>) {
+pub(super) fn on_dead_decides_what_a_death_does_to_a_waiting_job(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     bench.push(job("a"));
     let push = |when: &str| {
@@ -152,7 +152,7 @@ pub(super) fn a_job_whose_other_one_dies_does_as_it_was_pushed_to_before_and_aft
     assert_eq!(bench.state("die before"), READY);
 }
 
-pub(super) fn a_job_that_is_held_up_by_a_dead_one_goes_on_when_that_is_pushed_anew_removed_or_swept(on: &Benches<'_>) {
+pub(super) fn a_held_job_resumes_when_the_dead_one_is_rerun_or_gone(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     for way in ["anew", "removed", "swept"] {
         bench.push(job("a"));
@@ -176,7 +176,7 @@ pub(super) fn a_job_that_is_held_up_by_a_dead_one_goes_on_when_that_is_pushed_an
     }
 }
 
-pub(super) fn a_death_reaches_those_who_wait_for_the_waiting_and_takes_them_out_of_other_lists(on: &Benches<'_>) {
+pub(super) fn a_death_spreads_to_jobs_that_wait_indirectly(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     ["a", "b"].into_iter().for_each(|id| drop(bench.push(job(id))));
     bench.push(job("c").after(["a", "b"]));
@@ -193,7 +193,7 @@ pub(super) fn a_death_reaches_those_who_wait_for_the_waiting_and_takes_them_out_
     bench.finish("c");
 }
 
-pub(super) fn a_job_that_expires_is_skipped_or_crashes_too_often_has_ended(on: &Benches<'_>) {
+pub(super) fn expired_and_skipped_jobs_count_as_ended(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     bench.push(job("a").expires(SECOND).delay(2 * SECOND));
     bench.push(job("b").after(["a"]).on_dead(OnDead::Run));
@@ -214,7 +214,7 @@ pub(super) fn a_job_that_expires_is_skipped_or_crashes_too_often_has_ended(on: &
 
 // Jobs that change while they wait, or are waited for.
 
-pub(super) fn a_waiting_job_that_is_moved_goes_on_to_wait(on: &Benches<'_>) {
+pub(super) fn a_waiting_job_that_is_moved_keeps_waiting(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     ["a", "b"].into_iter().for_each(|id| drop(bench.push(job(id))));
     bench.push(job("c").after(["a"]).on_dead(OnDead::Run).delay(SECOND));
@@ -227,7 +227,7 @@ pub(super) fn a_waiting_job_that_is_moved_goes_on_to_wait(on: &Benches<'_>) {
     assert_eq!(bench.state("c"), READY, "it runs also if the other one died, as it said first");
 }
 
-pub(super) fn a_waiting_job_that_is_pushed_again_waits_for_those_of_the_last_push(on: &Benches<'_>) {
+pub(super) fn a_waiting_job_pushed_again_waits_as_the_last_push_says(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     ["a", "b"].into_iter().for_each(|id| drop(bench.push(job(id))));
     let same = || job("c").after(["a"]);
@@ -255,7 +255,7 @@ pub(super) fn a_waiting_job_that_is_pushed_again_waits_for_those_of_the_last_pus
     assert_eq!(bench.state("c"), Some(JobState::Scheduled));
 }
 
-pub(super) fn a_job_that_runs_cannot_be_made_to_wait(on: &Benches<'_>) {
+pub(super) fn a_running_job_cannot_be_made_to_wait(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     ["a", "b"].into_iter().for_each(|id| drop(bench.push(job(id))));
     let mut lease = bench.take("a");
@@ -268,7 +268,7 @@ pub(super) fn a_job_that_runs_cannot_be_made_to_wait(on: &Benches<'_>) {
     bench.finish("a");
 }
 
-pub(super) fn a_job_that_is_removed_waits_no_more_and_those_who_wait_for_it_do_not_either(on: &Benches<'_>) {
+pub(super) fn removing_a_job_ends_its_waits_and_those_for_it(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     bench.push(job("a"));
     bench.push(job("b").after(["a"]));
@@ -291,7 +291,7 @@ pub(super) fn a_job_that_is_removed_waits_no_more_and_those_who_wait_for_it_do_n
 
 // Cycles.
 
-pub(super) fn a_cycle_is_refused_and_nothing_is_changed(on: &Benches<'_>) {
+pub(super) fn a_cycle_is_refused_and_changes_nothing(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     let cycle = |job: NewJob, through: &str| match bench.queue.push(job) {
         Err(QueueError::Cycle { through: found, .. }) => assert_eq!(found.as_deref(), Some(through)),
@@ -317,7 +317,7 @@ pub(super) fn a_cycle_is_refused_and_nothing_is_changed(on: &Benches<'_>) {
     ["c", "d", "a", "b"].into_iter().for_each(|id| bench.finish(id));
 }
 
-pub(super) fn a_dead_job_that_holds_others_up_cannot_wait_for_them(on: &Benches<'_>) {
+pub(super) fn a_dead_job_cannot_wait_for_the_jobs_it_holds(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     bench.push(job("a"));
     bench.push(job("b").after(["a"]).on_dead(OnDead::Hold));
@@ -328,7 +328,7 @@ pub(super) fn a_dead_job_that_holds_others_up_cannot_wait_for_them(on: &Benches<
 
 // Several jobs at once.
 
-pub(super) fn jobs_of_one_call_may_name_earlier_ones_and_a_refused_one_refuses_all(on: &Benches<'_>) {
+pub(super) fn a_push_may_name_its_earlier_jobs_and_is_all_or_none(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     bench.queue.push_all([job("a"), job("b").after(["a"]), job("c").after(["a", "b"])]).unwrap();
     let refused = bench.queue.push_all([job("x"), job("y").after(["z"]), job("z")]);
@@ -337,7 +337,7 @@ pub(super) fn jobs_of_one_call_may_name_earlier_ones_and_a_refused_one_refuses_a
     ["a", "b", "c"].into_iter().for_each(|id| bench.finish(id));
 }
 
-pub(super) fn the_job_at_the_end_of_a_batch_runs_when_all_have_ended_whoever_stands_for_them(on: &Benches<'_>) {
+pub(super) fn the_last_job_of_a_batch_runs_after_all_or_their_twins(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     let unique = || NewJob::new("u", &1).unwrap().unique(Unique::until_done().on_clash(Clash::Keep));
     let twin = bench.queue.push(unique().id("twin")).unwrap().id;
@@ -364,7 +364,7 @@ pub(super) fn the_job_at_the_end_of_a_batch_runs_when_all_have_ended_whoever_sta
 
 // Many jobs.
 
-pub(super) fn a_drain_runs_all_that_wait_for_one_job_and_all_that_wait_for_those(on: &Benches<'_>) {
+pub(super) fn a_drain_runs_all_jobs_that_wait_for_one(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     bench.push(job("a"));
     bench.queue.push_batch((0..1000).map(|n| job(&format!("{n}")).after(["a"])), job("end")).unwrap();
@@ -372,7 +372,7 @@ pub(super) fn a_drain_runs_all_that_wait_for_one_job_and_all_that_wait_for_those
     assert_eq!(runner.drain(DrainLimits::default()).unwrap().finished, 1002);
 }
 
-pub(super) fn a_job_that_waited_for_many_and_is_pushed_anew_waits_for_the_new_ones_alone(on: &Benches<'_>) {
+pub(super) fn a_job_pushed_anew_forgets_its_earlier_waits(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     bench.queue.push_batch((0..100).map(|n| job(&format!("{n:02}"))), job("end")).unwrap();
     assert_eq!(bench.push(job("end").after(["98", "99"])), PushOutcome::Rescheduled);

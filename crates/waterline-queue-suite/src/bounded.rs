@@ -23,7 +23,7 @@ fn assert_full<T: std::fmt::Debug>(answer: Result<T, QueueError>, most: u64) {
     );
 }
 
-pub(super) fn a_push_of_one_job_too_many_is_refused_and_leaves_nothing(on: &Benches<'_>) {
+pub(super) fn a_push_above_max_waiting_leaves_nothing(on: &Benches<'_>) {
     let bench = on.bench_with(options(3));
     bench.push(job("a"));
     bench.push(job("b").delay(SECOND));
@@ -43,7 +43,7 @@ pub(super) fn a_push_of_one_job_too_many_is_refused_and_leaves_nothing(on: &Benc
     assert_eq!(bench.queue.state("a").unwrap(), Some(JobState::Finished), "to run again is to wait");
 }
 
-pub(super) fn a_push_that_adds_no_job_and_a_job_that_runs_again_are_never_refused(on: &Benches<'_>) {
+pub(super) fn pushes_that_add_no_job_and_reruns_are_never_refused(on: &Benches<'_>) {
     let bench = on.bench_with(options(2));
     let unique = |id: &str| job(id).unique(Unique::until_done().on_clash(Clash::Replace));
     bench.push(job("a"));
@@ -67,7 +67,7 @@ pub(super) fn a_push_that_adds_no_job_and_a_job_that_runs_again_are_never_refuse
     assert_eq!(bench.waiting(), 3);
 }
 
-pub(super) fn a_job_that_has_expired_makes_room(on: &Benches<'_>) {
+pub(super) fn an_expired_job_makes_room_for_a_push(on: &Benches<'_>) {
     let bench = on.bench_with(options(1));
     bench.push(job("a").delay(MINUTE).expires(SECOND));
     assert_full(bench.queue.push(job("b")), 1);
@@ -86,7 +86,7 @@ pub(super) fn a_job_that_has_expired_makes_room(on: &Benches<'_>) {
     assert_eq!(bench.queue.state("b").unwrap(), Some(JobState::Dead));
 }
 
-pub(super) fn a_push_that_waits_is_woken_by_a_claim_a_removal_and_the_end_of_its_time(on: &Benches<'_>) {
+pub(super) fn a_waiting_push_wakes_on_capacity_and_at_its_deadline(on: &Benches<'_>) {
     let bench = on.bench_with(options(1));
     bench.push(job("a"));
     let waits = |id: &'static str, timeout| {
@@ -112,7 +112,7 @@ pub(super) fn a_push_that_waits_is_woken_by_a_claim_a_removal_and_the_end_of_its
     assert!(matches!(error, QueueError::Config(ConfigError::JobIdReserved { .. })));
 }
 
-pub(super) fn threads_that_wait_for_room_all_push_in_the_end_and_never_too_many(on: &Benches<'_>) {
+pub(super) fn waiting_pushes_all_succeed_within_the_bound(on: &Benches<'_>) {
     let bench = on.bench_with(options(2));
     const THREADS: usize = 6;
     const EACH: usize = 20;

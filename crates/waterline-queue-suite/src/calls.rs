@@ -20,7 +20,7 @@ fn assert_halt<R: std::fmt::Debug>(answer: Result<R, QueueError>) {
     assert!(matches!(answer, Err(QueueError::Halt { .. })), "{answer:?}");
 }
 
-pub(super) fn c23_a_subscription_is_told_of_each_change_and_many_are_told_as_the_last_one(on: &Benches<'_>) {
+pub(super) fn c23_a_subscription_sees_each_change_or_the_latest(on: &Benches<'_>) {
     let bench = on.bench();
     bench.push(job("a"));
     let mut subscription = bench.queue.subscribe("a").unwrap();
@@ -41,7 +41,7 @@ pub(super) fn c23_a_subscription_is_told_of_each_change_and_many_are_told_as_the
     assert_eq!((seen.state, seen.data), (Some(JobState::Ready), None), "its data is gone");
 }
 
-pub(super) fn c23_a_job_that_finishes_and_is_dropped_at_once_is_seen_as_finished(on: &Benches<'_>) {
+pub(super) fn c23_a_job_dropped_as_it_finishes_is_seen_as_finished(on: &Benches<'_>) {
     let bench = on.bench_with(QueueOptions::default().retention(Retention::Drop));
     bench.push(job("a"));
     let mut subscription = bench.queue.subscribe("a").unwrap();
@@ -51,7 +51,7 @@ pub(super) fn c23_a_job_that_finishes_and_is_dropped_at_once_is_seen_as_finished
     assert_eq!(bench.state("a"), None);
 }
 
-pub(super) fn c24_a_wait_ends_at_its_deadline_by_the_clock_of_the_queue_however_much_else_happens(on: &Benches<'_>) {
+pub(super) fn c24_a_wait_ends_at_its_deadline_despite_other_changes(on: &Benches<'_>) {
     let bench = on.bench();
     let mut lease = bench.running("a");
     let mut subscription = bench.queue.subscribe("a").unwrap();
@@ -67,7 +67,7 @@ pub(super) fn c24_a_wait_ends_at_its_deadline_by_the_clock_of_the_queue_however_
     assert!(waited >= MINUTE, "it waited for {waited:?} only");
 }
 
-pub(super) fn c24_a_wait_for_a_state_ends_when_the_job_is_removed(on: &Benches<'_>) {
+pub(super) fn c24_a_wait_ends_when_its_job_is_removed(on: &Benches<'_>) {
     let bench = on.bench();
     bench.push(job("a"));
     let mut subscription = bench.queue.subscribe("a").unwrap();
@@ -76,7 +76,7 @@ pub(super) fn c24_a_wait_for_a_state_ends_when_the_job_is_removed(on: &Benches<'
     assert_eq!(subscription.state(), None);
 }
 
-pub(super) fn dead_rows_are_kept_for_dead_for_and_then_are_in_no_list_and_count(on: &Benches<'_>) {
+pub(super) fn dead_jobs_are_kept_for_dead_for_and_then_swept(on: &Benches<'_>) {
     let bench = on.bench_with(QueueOptions::default().dead_for(HOUR));
     for n in 0..100 {
         bench.push(job(&n.to_string()));
@@ -95,7 +95,7 @@ pub(super) fn dead_rows_are_kept_for_dead_for_and_then_are_in_no_list_and_count(
     assert_eq!(bench.state("7"), None);
 }
 
-pub(super) fn calls_for_many_jobs_do_first_what_time_has_brought(on: &Benches<'_>) {
+pub(super) fn requeue_dead_and_purge_apply_expiry_first(on: &Benches<'_>) {
     let bench = on.bench_with(QueueOptions::default().dead_for(HOUR));
     bench.push(job("old"));
     bench.bury("old");
@@ -107,7 +107,7 @@ pub(super) fn calls_for_many_jobs_do_first_what_time_has_brought(on: &Benches<'_
     assert_eq!(bench.states(["old", "expires"]), [None, Some(JobState::Dead)]);
 }
 
-pub(super) fn a_dead_job_that_is_requeued_is_ready_with_a_clean_record_and_keeps_its_payload(on: &Benches<'_>) {
+pub(super) fn a_requeued_job_keeps_its_payload_and_no_failures(on: &Benches<'_>) {
     let bench = on.bench();
     bench.push(with("a", 7));
     bench.claim().bury("no").unwrap();
@@ -128,7 +128,7 @@ pub(super) fn a_dead_job_that_is_requeued_is_ready_with_a_clean_record_and_keeps
     assert_eq!((bench.queue.counts().dead, bench.queue.counts().ready), (0, 1200));
 }
 
-pub(super) fn a_scheduled_job_that_is_run_now_is_ready_and_all_else_of_it_stays(on: &Benches<'_>) {
+pub(super) fn run_now_changes_only_the_time_of_a_scheduled_job(on: &Benches<'_>) {
     let bench = on.bench();
     let retry = Retry::fixed(HOUR).max_attempts(3);
     let job = with("a", 7).key("tenant").priority(Priority::High).retry(retry).unique(Unique::until_done());
@@ -160,7 +160,7 @@ pub(super) fn a_scheduled_job_that_is_run_now_is_ready_and_all_else_of_it_stays(
     assert!(rest.contains(&made) && rest.contains(&"behind".to_owned()), "{rest:?}");
 }
 
-pub(super) fn purge_removes_what_waits_and_fences_what_runs_and_leaves_what_has_ended(on: &Benches<'_>) {
+pub(super) fn purge_removes_open_jobs_and_keeps_ended_ones(on: &Benches<'_>) {
     let bench = on.bench();
     bench.finished("finished");
     bench.running("dead").bury("no").unwrap();
@@ -176,7 +176,7 @@ pub(super) fn purge_removes_what_waits_and_fences_what_runs_and_leaves_what_has_
     assert_eq!(bench.claim().id(), "running");
 }
 
-pub(super) fn a_paused_queue_takes_jobs_and_hands_out_none_until_its_time_is_over(on: &Benches<'_>) {
+pub(super) fn a_paused_queue_takes_jobs_but_hands_out_none(on: &Benches<'_>) {
     let mut bench = on.bench();
     let mut running = bench.running("running");
     bench.queue.pause(Some(MINUTE)).unwrap();
@@ -198,7 +198,7 @@ pub(super) fn a_paused_queue_takes_jobs_and_hands_out_none_until_its_time_is_ove
     assert_eq!(bench.claim().id(), "b");
 }
 
-pub(super) fn lists_show_each_state_page_by_page_although_the_job_of_the_last_page_has_left(on: &Benches<'_>) {
+pub(super) fn lists_page_through_each_state_past_removed_jobs(on: &Benches<'_>) {
     let bench = on.bench();
     bench.queue.push_all((0..10).map(|n| job(&format!("r{n}")))).unwrap();
     bench.queue.push_all((0..10).map(|n| job(&format!("s{n}")).delay(SECOND * (10 - n)))).unwrap();
@@ -228,7 +228,7 @@ pub(super) fn lists_show_each_state_page_by_page_although_the_job_of_the_last_pa
     assert!(bench.queue.list(JobState::Dead, None, 0).unwrap().is_empty());
 }
 
-pub(super) fn a_buffer_refuses_at_once_pushes_in_order_in_one_write_and_flushes_when_it_is_dropped(on: &Benches<'_>) {
+pub(super) fn a_buffer_pushes_in_order_on_flush_and_on_drop(on: &Benches<'_>) {
     let bench = on.bench();
     let mut lazy = bench.queue.lazy();
     lazy.push(job("a")).unwrap();
@@ -244,7 +244,7 @@ pub(super) fn a_buffer_refuses_at_once_pushes_in_order_in_one_write_and_flushes_
     assert_eq!(bench.state("c"), Some(JobState::Ready));
 }
 
-pub(super) fn bad_ids_kinds_names_and_options_are_refused_with_what_to_do(on: &Benches<'_>) {
+pub(super) fn bad_ids_kinds_names_and_options_are_refused(on: &Benches<'_>) {
     let bench = on.bench();
     let long = "x".repeat(256);
     let pushed = |job: NewJob| bench.queue.push(job).unwrap_err();
@@ -289,7 +289,7 @@ pub(super) fn bad_ids_kinds_names_and_options_are_refused_with_what_to_do(on: &B
     bench.push(job(&"x".repeat(255)));
 }
 
-pub(super) fn a_payload_that_is_no_json_or_does_not_fit_its_type_is_an_error_that_names_the_job(on: &Benches<'_>) {
+pub(super) fn a_bad_payload_is_an_error_that_names_the_job(on: &Benches<'_>) {
     let keys = std::collections::HashMap::from([((1, 2), 3)]);
     assert!(matches!(NewJob::new("k", &keys), Err(QueueError::Payload { id, .. }) if id == "k"));
     let bench = on.bench();
@@ -300,7 +300,7 @@ pub(super) fn a_payload_that_is_no_json_or_does_not_fit_its_type_is_an_error_tha
     assert_eq!(lease.payload::<u32>().unwrap(), 1, "the lease is as before");
 }
 
-pub(super) fn m09_m10_a_push_of_many_jobs_of_which_one_is_refused_pushes_none_and_registers_no_root(on: &Benches<'_>) {
+pub(super) fn m09_m10_a_push_with_a_refused_job_pushes_none(on: &Benches<'_>) {
     let bench = on.bench();
     bench.push(job("old").root("tree", noon()));
     let many = (0..100).map(|n| job(&n.to_string()).root("tree", noon() + MINUTE));
@@ -310,7 +310,7 @@ pub(super) fn m09_m10_a_push_of_many_jobs_of_which_one_is_refused_pushes_none_an
     assert_eq!((bench.claim_all(), bench.state("0")), (vec!["old".to_owned()], None), "its root is the newest one");
 }
 
-pub(super) fn q01_no_id_that_the_queue_makes_comes_twice_though_the_clock_stands_still(on: &Benches<'_>) {
+pub(super) fn q01_generated_ids_are_unique_on_a_stopped_clock(on: &Benches<'_>) {
     let mut bench = on.bench();
     let mut ids = BTreeSet::new();
     for life in 1..=3 {
@@ -324,7 +324,7 @@ pub(super) fn q01_no_id_that_the_queue_makes_comes_twice_though_the_clock_stands
     }
 }
 
-pub(super) fn qr8_a_job_that_the_hook_refuses_is_an_error_of_each_way_to_push_and_is_pushed_nowhere(on: &Benches<'_>) {
+pub(super) fn qr8_a_job_the_hook_refuses_fails_every_way_to_push(on: &Benches<'_>) {
     let hook = |job: &Proposed<'_>| if job.id == Some("no") { Err("not this one".into()) } else { Ok(()) };
     let bench = on.bench_with(QueueOptions::default().before_push(hook));
     let (good, bad) = (|| job("yes").unique(Unique::until_done()), || job("no").unique(Unique::until_done()));

@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use waterline::Retry;
 use waterline_queue::{Accept, ConfigError, JobState, Lease, QueueError};
 
-pub(super) fn c10_a_job_is_due_at_its_time_and_not_before_and_max_run_at_hands_it_out_early(on: &Benches<'_>) {
+pub(super) fn c10_a_job_is_due_at_its_time_or_early_by_max_run_at(on: &Benches<'_>) {
     let bench = on.bench();
     bench.push(job("a").run_at(noon() + MINUTE));
     bench.clock.advance(MINUTE - MILLI);
@@ -19,7 +19,7 @@ pub(super) fn c10_a_job_is_due_at_its_time_and_not_before_and_max_run_at_hands_i
     assert_eq!(early(noon() + HOUR).expect("it is inclusive").id(), "b");
 }
 
-pub(super) fn c10_with_a_time_that_has_passed_only_jobs_that_were_due_by_then_are_handed_out(on: &Benches<'_>) {
+pub(super) fn c10_a_past_max_run_at_hands_out_only_older_jobs(on: &Benches<'_>) {
     let bench = on.bench();
     bench.push(job("new").run_at(noon() - SECOND));
     bench.push(job("old").run_at(noon() - MINUTE));
@@ -30,7 +30,7 @@ pub(super) fn c10_with_a_time_that_has_passed_only_jobs_that_were_due_by_then_ar
     assert_eq!(lease.id(), "new");
 }
 
-pub(super) fn c10_jobs_that_are_due_at_one_time_are_claimed_early_by_their_ids(on: &Benches<'_>) {
+pub(super) fn c10_jobs_due_together_are_claimed_early_by_id(on: &Benches<'_>) {
     for is_rooted in [false, true] {
         let bench = on.bench();
         for id in ["b", "a"] {
@@ -67,7 +67,7 @@ pub(super) fn c11_a_time_beyond_the_calendar_is_refused(on: &Benches<'_>) {
     lease.finish(None).unwrap();
 }
 
-pub(super) fn c12_an_accept_with_a_timeout_ends_at_it_and_not_before_and_one_without_answers_at_once(on: &Benches<'_>) {
+pub(super) fn c12_accept_returns_at_its_timeout_or_at_once(on: &Benches<'_>) {
     let bench = on.bench();
     assert!(bench.accept().is_none());
     assert!(bench.queue.accept(Accept::new().timeout(Duration::ZERO)).unwrap().is_none());
@@ -104,7 +104,7 @@ fn most_likely_asleep() {
     (0..200).for_each(|_| std::thread::yield_now());
 }
 
-pub(super) fn c12_a_waiting_accept_is_woken_by_a_push_a_due_time_a_resume_and_a_lost_lease(on: &Benches<'_>) {
+pub(super) fn c12_accept_wakes_on_each_event_that_readies_a_job(on: &Benches<'_>) {
     let bench = on.bench();
     let forever = Accept::new().timeout(Duration::MAX);
     let get = |answers: crossbeam_channel::Receiver<Option<Lease>>| {
@@ -144,7 +144,7 @@ pub(super) fn c12_a_waiting_accept_is_woken_by_a_push_a_due_time_a_resume_and_a_
     drop(silent);
 }
 
-pub(super) fn c12_an_accept_that_waits_for_early_jobs_is_woken_by_one_behind_a_removed_one(on: &Benches<'_>) {
+pub(super) fn c12_an_early_accept_wakes_for_a_job_behind_a_removed_one(on: &Benches<'_>) {
     let bench = on.bench();
     for n in 0..20 {
         let (removed, early) = (format!("removed {n}"), format!("early {n}"));
@@ -159,7 +159,7 @@ pub(super) fn c12_an_accept_that_waits_for_early_jobs_is_woken_by_one_behind_a_r
     }
 }
 
-pub(super) fn c12_a_push_wakes_an_accept_that_takes_it_and_not_only_one_that_takes_older_jobs(on: &Benches<'_>) {
+pub(super) fn c12_a_push_wakes_an_accept_that_takes_its_job(on: &Benches<'_>) {
     let bench = on.bench();
     for n in 0..20 {
         let old = waiting(&bench, Accept::new().timeout(Duration::MAX).max_run_at(noon() - HOUR));
@@ -173,7 +173,7 @@ pub(super) fn c12_a_push_wakes_an_accept_that_takes_it_and_not_only_one_that_tak
     }
 }
 
-pub(super) fn c12_each_of_many_pushes_wakes_one_of_many_who_accept(on: &Benches<'_>) {
+pub(super) fn c12_each_push_wakes_one_of_many_callers(on: &Benches<'_>) {
     let bench = on.bench();
     let answers: Vec<_> = (0..8).map(|_| waiting(&bench, Accept::new().timeout(Duration::MAX))).collect();
     most_likely_asleep();

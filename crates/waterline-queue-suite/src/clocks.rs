@@ -54,7 +54,7 @@ fn begin(bench: &Bench) -> Lease {
     runs
 }
 
-pub(super) fn the_push_of_a_job_that_has_ended_goes_back_with_the_clock(on: &Benches<'_>) {
+pub(super) fn the_push_time_of_an_ended_job_follows_the_clock_back(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     touch(&bench);
     bench.clock.set_wall(noon() + HOUR);
@@ -161,17 +161,15 @@ fn check(on: &Benches<'_>, Jumps { first, then }: &Jumps, is_restarted: bool) {
     assert_eq!(over(&bench).1, [""; 0], "{name}: the minute is over");
 }
 
-pub(super) fn what_was_to_last_a_minute_lasts_a_minute_however_the_clock_is_set(on: &Benches<'_>) {
+pub(super) fn a_clock_change_alters_no_duration(on: &Benches<'_>) {
     JUMPS.iter().for_each(|jumps| check(on, jumps, false));
 }
 
-pub(super) fn what_was_to_last_a_minute_lasts_a_minute_although_the_clock_was_set_while_the_queue_was_closed(
-    on: &Benches<'_>,
-) {
+pub(super) fn a_clock_change_while_closed_alters_no_duration(on: &Benches<'_>) {
     JUMPS.iter().for_each(|jumps| check(on, jumps, true));
 }
 
-pub(super) fn a_time_that_the_user_named_stays_when_the_clock_is_set_back(on: &Benches<'_>) {
+pub(super) fn an_absolute_time_survives_a_clock_set_back(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     let named = noon() + HOUR;
     bench.clock.set_wall(noon() + 10 * DAY);
@@ -209,7 +207,7 @@ fn next_tick(queue: &Queue, bench: &Bench, most: u32) -> Option<u32> {
     })
 }
 
-pub(super) fn an_interval_goes_on_within_its_length_after_a_clock_that_was_ahead(on: &Benches<'_>) {
+pub(super) fn an_interval_resumes_after_a_clock_that_was_ahead(on: &Benches<'_>) {
     let (free, named): (Schedule, Schedule) = (Every::hours(2).into(), Every::hours(2).anchor(UNIX_EPOCH).into());
     for (schedule, ahead, is_restarted, hours) in [
         (&free, HOUR, false, 2),
@@ -249,7 +247,7 @@ pub(super) fn an_interval_goes_on_within_its_length_after_a_clock_that_was_ahead
     }
 }
 
-pub(super) fn a_status_tells_of_a_clock_that_was_set_back_for_an_hour(on: &Benches<'_>) {
+pub(super) fn the_status_tells_of_a_clock_set_back_for_an_hour(on: &Benches<'_>) {
     let bench = on.bench_with(QueueOptions::default());
     touch(&bench);
     let set_back = || bench.queue.status().unwrap().set_back;

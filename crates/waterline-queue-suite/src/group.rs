@@ -59,7 +59,7 @@ pub(super) fn jobs_go_to_the_queues_of_their_kinds(on: &Benches<'_>) {
     assert!(group.queue("other").is_none());
 }
 
-pub(super) fn a_buffer_of_a_group_checks_at_once_and_pushes_in_the_order_of_the_calls(on: &Benches<'_>) {
+pub(super) fn a_group_buffer_checks_at_once_and_pushes_in_order(on: &Benches<'_>) {
     let database = &on.database();
     let group = abc(database, &Clock::manual(noon())).open().unwrap();
     let mut lazy = group.lazy();
@@ -79,7 +79,7 @@ pub(super) fn a_buffer_of_a_group_checks_at_once_and_pushes_in_the_order_of_the_
     assert_eq!(group.counts().ready, 4);
 }
 
-pub(super) fn queues_have_the_shares_that_the_rule_gives_them(on: &Benches<'_>) {
+pub(super) fn queues_get_the_shares_of_the_rule(on: &Benches<'_>) {
     let database = &on.database();
     let clock = Clock::manual(noon());
     let cases = [
@@ -103,7 +103,7 @@ pub(super) fn queues_have_the_shares_that_the_rule_gives_them(on: &Benches<'_>) 
     }
 }
 
-pub(super) fn a_queue_of_any_rule_is_served_once_no_other_has_a_job(on: &Benches<'_>) {
+pub(super) fn every_rule_serves_a_queue_once_the_others_are_empty(on: &Benches<'_>) {
     let database = &on.database();
     let clock = Clock::manual(noon());
     for fair in [Fair::Shuffle, Fair::weighted([("c", 0.0)]), Fair::strict(HOUR)] {
@@ -115,7 +115,7 @@ pub(super) fn a_queue_of_any_rule_is_served_once_no_other_has_a_job(on: &Benches
     }
 }
 
-pub(super) fn a_queue_whose_jobs_a_limit_has_held_ages_too(on: &Benches<'_>) {
+pub(super) fn a_queue_of_held_jobs_ages_too(on: &Benches<'_>) {
     let database = &on.database();
     let clock = Clock::manual(noon());
     let group = database
@@ -134,7 +134,7 @@ pub(super) fn a_queue_whose_jobs_a_limit_has_held_ages_too(on: &Benches<'_>) {
     assert_eq!(count(&finish(&group, 6), "b"), 2, "a key and a kind, and each has waited long");
 }
 
-pub(super) fn an_aged_queue_has_every_second_claim_of_the_strict_order_until_it_is_no_longer_aged(on: &Benches<'_>) {
+pub(super) fn an_aged_queue_gets_every_second_claim(on: &Benches<'_>) {
     let database = &on.database();
     let clock = Clock::manual(noon());
     let group = abc(database, &clock).fair(Fair::strict(10 * SECOND)).open().unwrap();
@@ -166,7 +166,7 @@ pub(super) fn woken_by(group: &Group, accept: Accept, waker: impl FnOnce()) -> O
     })
 }
 
-pub(super) fn a_thread_that_waits_is_woken_by_whatever_makes_a_job_ready_in_any_queue(on: &Benches<'_>) {
+pub(super) fn a_ready_job_in_any_queue_wakes_the_waiting_thread(on: &Benches<'_>) {
     let database = &on.database();
     // It stands still, so nobody wakes up by the time alone.
     let clock = Clock::manual(noon());
@@ -209,7 +209,7 @@ pub(super) fn a_thread_that_waits_is_woken_by_whatever_makes_a_job_ready_in_any_
     });
 }
 
-pub(super) fn jobs_that_are_not_due_come_after_those_that_are_in_any_queue(on: &Benches<'_>) {
+pub(super) fn early_jobs_come_after_due_ones_of_any_queue(on: &Benches<'_>) {
     let database = &on.database();
     let clock = Clock::manual(noon());
     let group = abc(database, &clock).fair(Fair::strict(HOUR)).open().unwrap();
@@ -226,7 +226,7 @@ pub(super) fn jobs_that_are_not_due_come_after_those_that_are_in_any_queue(on: &
     assert!(by(noon() + 2 * HOUR).is_some());
 }
 
-pub(super) fn nothing_starves_while_a_high_queue_never_gets_empty(on: &Benches<'_>) {
+pub(super) fn a_busy_high_queue_starves_no_other(on: &Benches<'_>) {
     let database = &on.database();
     let clock = Clock::manual(noon());
     let group = abc(database, &clock).fair(Fair::strict(10 * SECOND)).open().unwrap();
@@ -248,7 +248,7 @@ pub(super) fn nothing_starves_while_a_high_queue_never_gets_empty(on: &Benches<'
     assert_eq!(count(&kinds, "c"), 3, "{kinds:?}");
 }
 
-pub(super) fn m29_jobs_for_several_queues_are_pushed_together_or_not_at_all(on: &Benches<'_>) {
+pub(super) fn m29_a_group_pushes_all_jobs_or_none(on: &Benches<'_>) {
     let (database, clock) = (on.database(), Clock::manual(noon()));
     let full = options(&clock).max_waiting(1);
     let group = abc(&database, &clock).queue("full", ["full"], full).open().unwrap();

@@ -17,7 +17,7 @@ fn done(builder: RunnerBuilder) -> RunnerBuilder {
     ["a", "b", "c"].into_iter().fold(builder, |builder, kind| builder.on(kind, |_, _: u32| Ok(Outcome::Done)))
 }
 
-pub(super) fn a_pause_of_one_queue_leaves_the_others_running(on: &Benches<'_>) {
+pub(super) fn pausing_one_queue_leaves_the_others_running(on: &Benches<'_>) {
     let database = &on.database();
     let group = abc(database, &Clock::manual(noon())).fair(Fair::strict(HOUR)).open().unwrap();
     group.push_all(["a", "b", "c"].map(job)).unwrap();
@@ -35,7 +35,7 @@ pub(super) fn a_pause_of_one_queue_leaves_the_others_running(on: &Benches<'_>) {
     assert_eq!(finish(&group, 9), ["a"]);
 }
 
-pub(super) fn queues_run_only_when_asked_or_all_but_some(on: &Benches<'_>) {
+pub(super) fn only_except_and_only_when_asked_choose_queues(on: &Benches<'_>) {
     let database = &on.database();
     let group = abc(database, &Clock::manual(noon())).only_when_asked("b").open().unwrap();
     group.push_all(["a", "b", "c"].map(job)).unwrap();
@@ -61,7 +61,7 @@ pub(super) fn queues_run_only_when_asked_or_all_but_some(on: &Benches<'_>) {
     assert_eq!(done(group.runner()).drain(DrainLimits::default()).unwrap().finished, 4);
 }
 
-pub(super) fn one_runner_runs_all_queues_with_one_number_of_slots(on: &Benches<'_>) {
+pub(super) fn one_runner_shares_its_slots_among_all_queues(on: &Benches<'_>) {
     let database = &on.database();
     let group = abc(database, &Clock::manual(noon())).open().unwrap();
     let (running, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -92,7 +92,7 @@ pub(super) fn one_runner_runs_all_queues_with_one_number_of_slots(on: &Benches<'
     drop(held);
 }
 
-pub(super) fn a_drain_of_a_group_has_limits_for_all_and_numbers_for_each_queue(on: &Benches<'_>) {
+pub(super) fn a_group_drain_has_shared_limits_and_counts_per_queue(on: &Benches<'_>) {
     let database = &on.database();
     let group = abc(database, &Clock::manual(noon())).fair(Fair::strict(HOUR)).open().unwrap();
     group.push_all(jobs("a", 5).into_iter().chain(jobs("c", 5))).unwrap();
@@ -112,7 +112,7 @@ pub(super) fn a_drain_of_a_group_has_limits_for_all_and_numbers_for_each_queue(o
     assert_eq!((none.finished, none.reached), (0, Reached::Time));
 }
 
-pub(super) fn a_runner_makes_due_jobs_ready_that_no_ready_log_has_yet(on: &Benches<'_>) {
+pub(super) fn a_group_runner_promotes_due_jobs(on: &Benches<'_>) {
     let database = &on.database();
     let clock = Clock::manual(noon());
     let group = abc(database, &clock).open().unwrap();
@@ -136,7 +136,7 @@ pub(super) fn a_drain_ends_only_once_no_queue_has_work(on: &Benches<'_>) {
     assert_eq!(queue(&group, "a").counts().finished, 0);
 }
 
-pub(super) fn attempts_of_two_queues_with_the_same_lease_number_are_told_apart(on: &Benches<'_>) {
+pub(super) fn equal_lease_numbers_of_two_queues_are_told_apart(on: &Benches<'_>) {
     let database = &on.database();
     let clock = Clock::manual(noon());
     let group = abc(database, &clock).open().unwrap();
@@ -171,7 +171,7 @@ pub(super) fn attempts_of_two_queues_with_the_same_lease_number_are_told_apart(o
     runner.stop().unwrap();
 }
 
-pub(super) fn jobs_given_up_at_a_stop_keep_the_leases_of_their_own_queues(on: &Benches<'_>) {
+pub(super) fn jobs_given_up_at_a_stop_keep_their_queues_lease(on: &Benches<'_>) {
     let database = &on.database();
     let clock = Clock::manual(noon());
     let group = database
@@ -265,7 +265,7 @@ fn storm(database: &Database, fair: &Fair, seed: u64) {
     assert_eq!(group.counts().finished, ran.len() as u64);
 }
 
-pub(super) fn each_job_of_twenty_queues_runs_once_and_no_wake_up_is_lost(on: &Benches<'_>) {
+pub(super) fn threads_on_twenty_queues_run_each_job_once(on: &Benches<'_>) {
     for (seed, fair) in
         [Fair::Shuffle, Fair::weighted([("q3", 0.0), ("q4", 100.0)]), Fair::strict(Duration::from_millis(5))]
             .iter()
@@ -275,7 +275,7 @@ pub(super) fn each_job_of_twenty_queues_runs_once_and_no_wake_up_is_lost(on: &Be
     }
 }
 
-pub(super) fn a_runner_of_twenty_queues_runs_each_job_once_and_misses_no_wake_up(on: &Benches<'_>) {
+pub(super) fn a_runner_of_twenty_queues_runs_each_job_once(on: &Benches<'_>) {
     let database = &on.database();
     let clock = Clock::manual(noon());
     let names: Vec<_> = (0..20).map(|n| format!("q{n}")).collect();

@@ -29,7 +29,7 @@ fn finish(bench: &Bench, wanted: Accept, id: &str) {
     lease.finish(None).unwrap();
 }
 
-pub(super) fn an_accept_of_some_kinds_takes_them_in_their_order_and_leaves_the_others(on: &Benches<'_>) {
+pub(super) fn accept_takes_its_kinds_in_order_and_leaves_others(on: &Benches<'_>) {
     let bench = on.bench();
     let first = ["b0", "a0", "c0", "a1", "b1"].map(of_kind);
     let urgent = ["c1", "a2"].map(|id| of_kind(id).priority(Priority::Urgent));
@@ -47,7 +47,7 @@ pub(super) fn an_accept_of_some_kinds_takes_them_in_their_order_and_leaves_the_o
     assert_eq!(bench.claim_all(), ["c1", "c0", "b1"], "the others are where they were");
 }
 
-pub(super) fn an_accept_of_some_kinds_knows_the_times_of_its_jobs(on: &Benches<'_>) {
+pub(super) fn accept_by_kind_respects_due_and_expiry_times(on: &Benches<'_>) {
     let bench = on.bench();
     let due = |id: &str, at| bench.push(of_kind(id).run_at(at));
     due("a0", noon() - SECOND);
@@ -72,7 +72,7 @@ pub(super) fn an_accept_of_some_kinds_knows_the_times_of_its_jobs(on: &Benches<'
     assert_eq!(bench.states(["a2", "b3"]), [Some(JobState::Dead); 2]);
 }
 
-pub(super) fn an_accept_of_some_kinds_takes_what_the_limits_of_other_kinds_do_not_hold(on: &Benches<'_>) {
+pub(super) fn limits_of_other_kinds_hold_back_no_job(on: &Benches<'_>) {
     let limits = [Limit::kind("a").at_once(1), Limit::kind("b").at_once(1)];
     let options = QueueOptions::default().retry(Retry::fixed(SECOND));
     let bench = on.bench_with(limits.into_iter().fold(options, QueueOptions::limit));
@@ -105,7 +105,7 @@ pub(super) fn an_accept_of_some_kinds_takes_what_the_limits_of_other_kinds_do_no
 }
 
 /// Nobody takes the kind `c` for a while, so nobody waits for its jobs.
-pub(super) fn a_job_of_a_kind_that_nobody_takes_holds_up_no_other_one_of_its_key(on: &Benches<'_>) {
+pub(super) fn an_unclaimed_kind_holds_up_no_job_of_its_key(on: &Benches<'_>) {
     let keyed = |id: &str| of_kind(id).key("k");
     for limit in [Limit::each_key().at_once(1), Limit::key("k").at_once(1)] {
         let bench = on.bench_with(QueueOptions::default().limit(limit));
@@ -127,7 +127,7 @@ pub(super) fn a_job_of_a_kind_that_nobody_takes_holds_up_no_other_one_of_its_key
     }
 }
 
-pub(super) fn a_thread_that_accepts_all_kinds_is_woken_beside_a_runner_of_some(on: &Benches<'_>) {
+pub(super) fn accept_of_all_kinds_wakes_beside_a_runner_of_some(on: &Benches<'_>) {
     let bench = on.bench();
     let (queue, yields) = (&bench.queue, || (0..200).for_each(|_| std::thread::yield_now()));
     for n in 0..10 {
@@ -158,7 +158,7 @@ pub(super) fn a_thread_that_accepts_all_kinds_is_woken_beside_a_runner_of_some(o
     }
 }
 
-pub(super) fn each_accept_of_a_kind_is_woken_by_a_job_of_it_and_takes_no_wake_up_from_another(on: &Benches<'_>) {
+pub(super) fn a_push_wakes_only_an_accept_of_its_kind(on: &Benches<'_>) {
     let bench = on.bench();
     let waiting = |wanted: Accept| {
         let (sender, answers) = bounded(1);
@@ -182,7 +182,7 @@ pub(super) fn each_accept_of_a_kind_is_woken_by_a_job_of_it_and_takes_no_wake_up
     }
 }
 
-pub(super) fn a_group_takes_jobs_of_some_kinds_from_each_queue_that_has_one(on: &Benches<'_>) {
+pub(super) fn a_group_accepts_some_kinds_from_all_its_queues(on: &Benches<'_>) {
     let (database, bench) = (on.database(), on.bench());
     let options = || bench.options.clone();
     let group = database.group().queue("x", ["a", "b"], options()).queue("y", ["c", "d"], options()).open().unwrap();
@@ -213,7 +213,7 @@ pub(super) fn a_group_takes_jobs_of_some_kinds_from_each_queue_that_has_one(on: 
 }
 
 /// More jobs of another kind than any claim looks at at once. They keep their places.
-pub(super) fn a_claim_of_a_kind_finds_its_jobs_behind_any_number_of_others_which_keep_their_order(on: &Benches<'_>) {
+pub(super) fn a_claim_finds_its_kind_behind_any_number_of_others(on: &Benches<'_>) {
     let mut bench = on.bench();
     let others: Vec<_> = (0..700).map(|n| format!("b{n}")).collect();
     bench.queue.push_all(others.iter().map(|id| of_kind(id))).unwrap();
@@ -259,7 +259,7 @@ pub(super) fn a_claim_of_a_kind_finds_its_jobs_behind_any_number_of_others_which
     assert_eq!(bench.queue.counts().ready, 0);
 }
 
-pub(super) fn a_runner_leaves_jobs_of_other_kinds_where_they_are_and_says_how_many(on: &Benches<'_>) {
+pub(super) fn a_runner_leaves_and_counts_jobs_of_other_kinds(on: &Benches<'_>) {
     let bench = on.bench();
     let queue = bench.queue.clone();
     let runner = |kind: &str| Runner::builder(&queue).on(kind, |_, _: u32| Ok(Outcome::Done));
@@ -290,7 +290,7 @@ pub(super) fn a_runner_leaves_jobs_of_other_kinds_where_they_are_and_says_how_ma
     assert_eq!((buried.dead, bench.state("c0")), (1, Some(JobState::Dead)));
 }
 
-pub(super) fn a_drain_of_a_group_ends_beside_jobs_of_kinds_that_it_does_not_take(on: &Benches<'_>) {
+pub(super) fn a_group_drain_ends_beside_jobs_of_other_kinds(on: &Benches<'_>) {
     let (database, bench) = (on.database(), on.bench());
     let options = || bench.options.clone();
     let group = database.group().queue("x", ["a", "b"], options()).queue("y", ["c", "d"], options()).open().unwrap();
@@ -301,7 +301,7 @@ pub(super) fn a_drain_of_a_group_ends_beside_jobs_of_kinds_that_it_does_not_take
     assert_eq!((group.counts().ready, group.counts().dead), (3, 0));
 }
 
-pub(super) fn a_drain_of_a_group_ends_beside_held_jobs_of_kinds_that_it_does_not_take(on: &Benches<'_>) {
+pub(super) fn a_group_drain_ends_beside_held_jobs_of_other_kinds(on: &Benches<'_>) {
     let (database, bench) = (on.database(), on.bench());
     for (n, limit) in [Limit::each_key().at_once(1), Limit::kind("b").at_once(1)].into_iter().enumerate() {
         let options = || bench.options.clone().limit(limit.clone());
@@ -319,7 +319,7 @@ pub(super) fn a_drain_of_a_group_ends_beside_held_jobs_of_kinds_that_it_does_not
     }
 }
 
-pub(super) fn the_jobs_that_claims_of_other_kinds_have_met_make_their_queue_no_younger(on: &Benches<'_>) {
+pub(super) fn claims_of_other_kinds_make_a_queue_no_younger(on: &Benches<'_>) {
     let (database, bench) = (on.database(), on.bench());
     let options = || bench.options.clone();
     let group = database.group().queue("x", ["a"], options()).queue("y", ["c", "d"], options());

@@ -13,7 +13,7 @@ fn assert_halt<R: std::fmt::Debug>(answer: Result<R, QueueError>) {
     assert!(matches!(answer, Err(QueueError::Halt { .. })), "{answer:?}");
 }
 
-pub(super) fn c13_update_renews_the_lease_and_replaces_the_data_and_shows_the_flag(on: &Benches<'_>) {
+pub(super) fn c13_update_renews_the_lease_and_replaces_the_data(on: &Benches<'_>) {
     let bench = on.bench();
     let mut lease = bench.running("a");
     for n in 0..3 {
@@ -32,7 +32,7 @@ pub(super) fn c13_update_renews_the_lease_and_replaces_the_data_and_shows_the_fl
     assert_eq!(bench.claim().data(), Some(2.into()), "the next run sees it");
 }
 
-pub(super) fn c15_c16_resubmit_of_a_running_job_runs_it_once_more_at_the_last_time_or_at_once(on: &Benches<'_>) {
+pub(super) fn c15_c16_resubmit_runs_a_job_once_more(on: &Benches<'_>) {
     let bench = on.bench();
     let mut lease = bench.running("a");
     lease.resubmit(Some(noon() + MINUTE)).unwrap();
@@ -46,7 +46,7 @@ pub(super) fn c15_c16_resubmit_of_a_running_job_runs_it_once_more_at_the_last_ti
     assert_eq!(lease.finish(None).unwrap(), Some(JobState::Ready));
 }
 
-pub(super) fn c20_a_silent_worker_loses_its_job_at_the_deadline_and_never_before(on: &Benches<'_>) {
+pub(super) fn c20_a_silent_worker_loses_its_job_at_the_deadline(on: &Benches<'_>) {
     let bench = on.bench_with(QueueOptions::default().retry(Retry::fixed(MILLI).max_attempts(2)));
     let mut lease = bench.running("a");
     lease.update(Some("half".into())).unwrap();
@@ -71,7 +71,7 @@ pub(super) fn c20_a_silent_worker_loses_its_job_at_the_deadline_and_never_before
     assert_eq!(bench.state("a"), Some(JobState::Dead), "that was its last attempt");
 }
 
-pub(super) fn c19_a_queue_that_is_closed_opens_with_other_options_and_one_that_is_open_does_not(on: &Benches<'_>) {
+pub(super) fn c19_only_a_closed_queue_opens_with_other_options(on: &Benches<'_>) {
     let bench = on.bench();
     bench.push(job("a"));
     let longer = bench.options.clone().lease(HOUR);
@@ -94,7 +94,7 @@ pub(super) fn c19_a_queue_that_is_closed_opens_with_other_options_and_one_that_i
     assert_halt(lease.finish(None));
 }
 
-pub(super) fn c29_a_failed_job_waits_for_its_own_back_off_and_dies_after_its_own_attempts(on: &Benches<'_>) {
+pub(super) fn c29_a_job_retries_by_its_own_backoff_and_attempts(on: &Benches<'_>) {
     let bench = on.bench_with(QueueOptions::default().retry(Retry::fixed(SECOND).max_attempts(2)));
     bench.push(job("queues"));
     bench.push(job("own").retry(Retry::fixed(MINUTE).max_attempts(3)));
@@ -114,7 +114,7 @@ pub(super) fn c29_a_failed_job_waits_for_its_own_back_off_and_dies_after_its_own
     assert_eq!((info.failures, info.error.as_deref()), (3, Some("at last")));
 }
 
-pub(super) fn c29_retry_at_sets_the_time_and_counts_and_snooze_gives_the_attempt_back(on: &Benches<'_>) {
+pub(super) fn c29_retry_at_costs_an_attempt_and_snooze_does_not(on: &Benches<'_>) {
     let bench = on.bench_with(QueueOptions::default().retry(Retry::fixed(SECOND).max_attempts(2)));
     let mut lease = bench.running("a");
     assert_eq!(lease.retry_at(noon() + HOUR, "later").unwrap(), Some(JobState::Scheduled));
@@ -136,9 +136,7 @@ fn fail_at_once(bench: &Bench, times: u32) {
     }
 }
 
-pub(super) fn c29_a_run_of_at_least_heal_after_makes_its_failure_the_first_one_and_a_shorter_run_does_not(
-    on: &Benches<'_>,
-) {
+pub(super) fn c29_only_a_run_of_heal_after_resets_the_failures(on: &Benches<'_>) {
     let options = QueueOptions::default().retry(Retry::fixed(SECOND).max_attempts(4));
     let bench = on.bench_with(options.heal_after(MINUTE).lease(HOUR));
     bench.push(job("a"));
@@ -157,7 +155,7 @@ pub(super) fn c29_a_run_of_at_least_heal_after_makes_its_failure_the_first_one_a
     assert_eq!(bench.info("a").failures, 4);
 }
 
-pub(super) fn c29_a_long_run_that_snoozes_heals_too_and_a_clock_on_the_wall_that_jumps_heals_nothing(on: &Benches<'_>) {
+pub(super) fn c29_snoozing_heals_after_a_long_run_but_not_a_clock_jump(on: &Benches<'_>) {
     let options = QueueOptions::default().retry(Retry::fixed(SECOND).max_attempts(4));
     let bench = on.bench_with(options.heal_after(MINUTE).lease(HOUR));
     bench.push(job("a"));
@@ -174,7 +172,7 @@ pub(super) fn c29_a_long_run_that_snoozes_heals_too_and_a_clock_on_the_wall_that
     assert_eq!(bench.info("a").failures, 0);
 }
 
-pub(super) fn c29_the_silence_of_a_worker_that_hangs_heals_nothing_so_its_job_dies_in_the_end(on: &Benches<'_>) {
+pub(super) fn c29_the_silence_of_a_hung_worker_heals_nothing(on: &Benches<'_>) {
     let options = QueueOptions::default().retry(Retry::fixed(SECOND).max_attempts(3));
     let bench = on.bench_with(options.heal_after(MINUTE).lease(HOUR));
     bench.push(job("a"));
@@ -202,7 +200,7 @@ const WRITES: [Write; 7] = [
     (|writes| writes.bury("no"), JobState::Dead),
 ];
 
-pub(super) fn the_writes_beside_a_call_of_a_lease_are_made_with_it_or_neither_is(on: &Benches<'_>) {
+pub(super) fn writes_beside_a_lease_call_commit_with_it_or_not_at_all(on: &Benches<'_>) {
     for (call, state) in WRITES {
         let bench = on.bench();
         let queue = bench.queue.clone();
@@ -241,7 +239,7 @@ pub(super) fn the_writes_beside_a_call_of_a_lease_are_made_with_it_or_neither_is
     }
 }
 
-pub(super) fn a_write_that_pushes_the_job_of_its_lease_anew_shows_in_the_answer(on: &Benches<'_>) {
+pub(super) fn a_write_that_pushes_its_own_job_shows_in_the_result(on: &Benches<'_>) {
     let bench = on.bench();
     if !bench.can().writes_beside {
         return;
@@ -264,7 +262,7 @@ pub(super) fn a_write_that_pushes_the_job_of_its_lease_anew_shows_in_the_answer(
     assert_eq!(lease.finish(None).unwrap(), Some(JobState::Ready));
 }
 
-pub(super) fn a_job_leaves_any_value_that_is_json_and_none_leaves_what_it_has(on: &Benches<'_>) {
+pub(super) fn data_may_be_any_json_and_none_keeps_the_old(on: &Benches<'_>) {
     let bench = on.bench();
     let no_json = HashMap::from([((1, 2), 3)]);
     let mut lease = bench.running("a");

@@ -69,7 +69,7 @@ crate::__each_queue_case!(listed,);
 ///     let store = Store::in_memory();
 ///     move |name: &str, options| Queue::open(&store, name, options)
 /// })
-/// .case("c12_each_of_many_pushes_wakes_one_of_many_who_accept");
+/// .case("c12_each_push_wakes_one_of_many_callers");
 /// ```
 ///
 /// [`queue_suite!`] makes a test of each case, so that they run side by side,

@@ -36,9 +36,7 @@ fn ids(prefix: &str, numbers: std::ops::Range<u64>) -> Vec<String> {
 
 // Jobs that run at once.
 
-pub(super) fn a_limit_of_a_kind_lets_so_many_run_and_the_others_wait_in_their_order_while_other_kinds_go_on(
-    on: &Benches<'_>,
-) {
+pub(super) fn a_kind_limit_holds_the_excess_in_order(on: &Benches<'_>) {
     let bench = on.bench_with(options(&[Limit::kind("k").at_once(2)]));
     for n in 0..5 {
         bench.push(job(&format!("a{n}")));
@@ -62,7 +60,7 @@ pub(super) fn a_limit_of_a_kind_lets_so_many_run_and_the_others_wait_in_their_or
     drop((a3, free));
 }
 
-pub(super) fn each_key_has_a_limit_of_its_own_and_a_named_key_another_one(on: &Benches<'_>) {
+pub(super) fn each_key_has_its_own_limit_and_a_named_key_another(on: &Benches<'_>) {
     let limits = [Limit::each_key().at_once(1), Limit::key("big").at_once(2)];
     let bench = on.bench_with(options(&limits));
     for (id, key) in [("a1", "a"), ("a2", "a"), ("b1", "b"), ("big1", "big"), ("big2", "big"), ("big3", "big")] {
@@ -79,7 +77,7 @@ pub(super) fn each_key_has_a_limit_of_its_own_and_a_named_key_another_one(on: &B
     bench.none();
 }
 
-pub(super) fn keys_take_turns_at_the_limit_of_a_kind_so_that_none_displaces_the_others(on: &Benches<'_>) {
+pub(super) fn keys_take_turns_at_the_limit_of_a_kind(on: &Benches<'_>) {
     let bench = on.bench_with(options(&[Limit::each_key().at_once(10), Limit::kind("k").at_once(1)]));
     for n in 0..4 {
         bench.push(keyed(&format!("many{n}"), "many"));
@@ -126,7 +124,7 @@ fn reopen_with(bench: Bench, limits: &[Limit]) -> Bench {
     bench.reopened_with(options)
 }
 
-pub(super) fn a_lease_that_is_over_gives_its_place_back(on: &Benches<'_>) {
+pub(super) fn a_lease_that_expires_frees_its_place(on: &Benches<'_>) {
     let bench = on.bench_with(options(&[Limit::queue().at_once(1)]));
     bench.push(job("a"));
     bench.push(job("b"));
@@ -136,7 +134,7 @@ pub(super) fn a_lease_that_is_over_gives_its_place_back(on: &Benches<'_>) {
     bench.take("b").finish(None).unwrap();
 }
 
-pub(super) fn the_limit_of_a_queue_moves_no_job_and_a_place_goes_to_the_highest_priority(on: &Benches<'_>) {
+pub(super) fn a_queue_limit_keeps_the_order_of_priorities(on: &Benches<'_>) {
     let bench = on.bench_with(options(&[Limit::queue().at_once(1)]));
     bench.push(job("a"));
     bench.push(job("low").priority(Priority::Low));
@@ -152,7 +150,7 @@ pub(super) fn the_limit_of_a_queue_moves_no_job_and_a_place_goes_to_the_highest_
 
 // Rates.
 
-pub(super) fn a_rate_is_exact_over_a_minute_for_a_queue_a_kind_and_a_key(on: &Benches<'_>) {
+pub(super) fn a_rate_is_exact_for_a_queue_a_kind_and_a_key(on: &Benches<'_>) {
     let rate = Rate::new(7, 3 * SECOND).burst(2);
     for limit in [Limit::queue(), Limit::kind("k"), Limit::each_key()] {
         let bench = on.bench_with(options(&[limit.rate(rate)]));
@@ -170,9 +168,7 @@ pub(super) fn a_rate_is_exact_over_a_minute_for_a_queue_a_kind_and_a_key(on: &Be
     }
 }
 
-pub(super) fn a_cost_is_taken_in_tokens_and_one_above_the_burst_takes_a_full_bucket_and_leaves_a_debt(
-    on: &Benches<'_>,
-) {
+pub(super) fn a_cost_above_the_burst_leaves_a_debt_of_tokens(on: &Benches<'_>) {
     for limit in [Limit::queue(), Limit::kind("k"), Limit::each_key()] {
         let bench = on.bench_with(options(&[limit.rate(Rate::new(1, SECOND).burst(5))]));
         let costs = [("a", 3), ("b", 3), ("c", 12), ("d", 1)];
@@ -190,7 +186,7 @@ pub(super) fn a_cost_is_taken_in_tokens_and_one_above_the_burst_takes_a_full_buc
     }
 }
 
-pub(super) fn a_clock_that_jumps_back_stops_no_limit_and_one_that_jumps_forward_brings_one_burst(on: &Benches<'_>) {
+pub(super) fn a_clock_jump_stalls_no_rate_and_adds_one_burst(on: &Benches<'_>) {
     for limit in [Limit::queue(), Limit::kind("k"), Limit::each_key()] {
         let bench = on.bench_with(options(&[limit.rate(Rate::new(10, SECOND).burst(2))]));
         bench.queue.push_all((0..20).map(|n| keyed(&format!("a{n}"), "a"))).unwrap();
@@ -207,7 +203,7 @@ pub(super) fn a_clock_that_jumps_back_stops_no_limit_and_one_that_jumps_forward_
     }
 }
 
-pub(super) fn a_burst_comes_at_once_and_then_each_token_wakes_the_next_job_at_its_millisecond(on: &Benches<'_>) {
+pub(super) fn a_burst_runs_at_once_and_then_a_job_per_token(on: &Benches<'_>) {
     let bench = on.bench_with(options(&[Limit::kind("k").rate(Rate::new(10, SECOND).burst(3))]));
     bench.queue.push_all((0..20).map(|n| job(&format!("a{n}")))).unwrap();
     bench.push(NewJob::new("other", &()).unwrap().id("free"));
@@ -222,7 +218,7 @@ pub(super) fn a_burst_comes_at_once_and_then_each_token_wakes_the_next_job_at_it
     assert_eq!(bench.claim_all(), ids("a", 10..13), "no more than a burst, however long the pause");
 }
 
-pub(super) fn an_accept_that_waits_gets_the_next_job_when_a_token_comes_or_a_job_ends(on: &Benches<'_>) {
+pub(super) fn a_token_or_the_end_of_a_job_wakes_a_waiting_accept(on: &Benches<'_>) {
     for limit in [Limit::queue(), Limit::kind("k"), Limit::each_key()] {
         let bench = on.bench_with(options(&[limit.at_once(1).rate(Rate::new(1, SECOND))]));
         bench.push(keyed("a", "key"));
@@ -250,7 +246,7 @@ pub(super) fn an_accept_that_waits_gets_the_next_job_when_a_token_comes_or_a_job
 
 // Threads.
 
-pub(super) fn a_runner_with_many_slots_runs_all_held_jobs_one_at_a_time(on: &Benches<'_>) {
+pub(super) fn a_runner_runs_the_held_jobs_of_a_key_one_at_a_time(on: &Benches<'_>) {
     let bench = on.bench_with(options(&[Limit::each_key().at_once(1)]));
     let now = Arc::new(AtomicU64::new(0));
     bench.queue.push_all((0..200).map(|n| keyed(&format!("a{n}"), "a"))).unwrap();
@@ -268,7 +264,7 @@ pub(super) fn a_runner_with_many_slots_runs_all_held_jobs_one_at_a_time(on: &Ben
     assert_eq!((summary.finished, summary.retried, summary.reached), (200, 0, Reached::NothingReady));
 }
 
-pub(super) fn a_drain_ends_when_only_tokens_are_missing_and_says_so(on: &Benches<'_>) {
+pub(super) fn a_drain_ends_when_only_tokens_are_missing(on: &Benches<'_>) {
     for limit in [Limit::queue(), Limit::kind("k"), Limit::each_key()] {
         let bench = on.bench_with(options(&[limit.rate(Rate::new(3, HOUR))]));
         bench.queue.push_all((0..5).map(|n| keyed(&format!("a{n}"), "a"))).unwrap();
@@ -283,7 +279,7 @@ pub(super) fn a_drain_ends_when_only_tokens_are_missing_and_says_so(on: &Benches
 
 // Held jobs, and the other calls.
 
-pub(super) fn the_status_names_the_limit_that_holds_the_jobs_and_the_time_of_its_next_token(on: &Benches<'_>) {
+pub(super) fn the_status_names_the_holding_limit_and_its_next_token(on: &Benches<'_>) {
     // The key `a` has a running job, and holds the others.
     let bench = on.bench_with(options(&[Limit::each_key().at_once(1)]));
     bench.queue.push_all((0..5).map(|n| keyed(&format!("a{n}"), "a").cost(2))).unwrap();
@@ -313,7 +309,7 @@ pub(super) fn the_status_names_the_limit_that_holds_the_jobs_and_the_time_of_its
     assert!(status.to_string().contains("the queue holds 2 of them, and has a token in 1.0s"), "{status}");
 }
 
-pub(super) fn a_held_job_of_a_low_priority_gives_way_to_urgent_ones_but_not_for_ever(on: &Benches<'_>) {
+pub(super) fn a_held_low_job_yields_to_urgent_ones_but_not_forever(on: &Benches<'_>) {
     let bench = on.bench_with(options(&[Limit::each_key().at_once(1)]));
     bench.queue.push_all((0..3).map(|n| keyed(&format!("a{n}"), "a").priority(Priority::Low))).unwrap();
     let mut running = bench.take("a0");
@@ -327,7 +323,7 @@ pub(super) fn a_held_job_of_a_low_priority_gives_way_to_urgent_ones_but_not_for_
     assert!(place("a1") < 8 && place("a2") < 16, "{ran:?}");
 }
 
-pub(super) fn an_accept_of_jobs_that_are_due_by_some_time_follows_the_limits_too(on: &Benches<'_>) {
+pub(super) fn accept_with_max_run_at_respects_limits_too(on: &Benches<'_>) {
     let bench = on.bench_with(options(&[Limit::each_key().at_once(1)]));
     let late = |at| Accept::new().max_run_at(at);
     bench.queue.push_all([keyed("a0", "a"), keyed("a1", "a"), keyed("b0", "b")]).unwrap();
@@ -353,7 +349,7 @@ pub(super) fn an_accept_of_jobs_that_are_due_by_some_time_follows_the_limits_too
 
 // Restarts.
 
-pub(super) fn held_jobs_outlive_a_restart_and_the_jobs_that_ran_count_no_more(on: &Benches<'_>) {
+pub(super) fn held_jobs_survive_a_restart(on: &Benches<'_>) {
     let limits = [Limit::each_key().at_once(1), Limit::kind("k").at_once(2)];
     let bench = on.bench_with(options(&limits));
     for key in ["a", "b", "c"] {
@@ -376,7 +372,7 @@ pub(super) fn held_jobs_outlive_a_restart_and_the_jobs_that_ran_count_no_more(on
     }
 }
 
-pub(super) fn jobs_that_limits_held_run_by_the_limits_of_the_next_start(on: &Benches<'_>) {
+pub(super) fn held_jobs_follow_the_limits_of_the_next_start(on: &Benches<'_>) {
     let key = |n| Limit::each_key().at_once(n);
     let kind = |n| Limit::kind("k").at_once(n);
     let slow = Limit::each_key().rate(Rate::new(1, HOUR));

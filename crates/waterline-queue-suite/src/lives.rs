@@ -23,19 +23,19 @@ const PATIENCE: Duration = Duration::from_secs(40);
 /// The most calls in which a server does what time has brought.
 const ROUNDS: usize = 8;
 
-pub(super) fn a_queue_does_in_random_lives_what_its_model_does(on: &Benches<'_>) {
+pub(super) fn random_lives_of_all_calls_match_the_model(on: &Benches<'_>) {
     lives(on, Profile::Plain);
 }
 
-pub(super) fn jobs_that_wait_for_others_do_in_random_lives_what_the_model_does(on: &Benches<'_>) {
+pub(super) fn random_lives_of_waiting_jobs_match_the_model(on: &Benches<'_>) {
     lives(on, Profile::Workflows);
 }
 
-pub(super) fn jobs_whose_processes_die_do_in_random_lives_what_the_model_does(on: &Benches<'_>) {
+pub(super) fn random_lives_with_crashes_match_the_model(on: &Benches<'_>) {
     lives(on, Profile::Deaths);
 }
 
-pub(super) fn jobs_with_limits_do_in_random_lives_what_the_model_does(on: &Benches<'_>) {
+pub(super) fn random_lives_with_limits_match_the_model(on: &Benches<'_>) {
     lives(on, Profile::Limits);
 }
 

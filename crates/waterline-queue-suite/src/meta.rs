@@ -17,7 +17,7 @@ fn options() -> QueueOptions {
 
 // Metadata of a job.
 
-pub(super) fn metadata_is_seen_by_everybody_and_each_may_change_it(on: &Benches<'_>) {
+pub(super) fn metadata_is_shared_by_callers_and_workers(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     bench.push(job("a").meta("for", "ann").unwrap().meta("n", &[1, 2]).unwrap());
     assert_eq!(bench.meta("a"), json!({"for": "ann", "n": [1, 2]}));
@@ -45,7 +45,7 @@ pub(super) fn metadata_is_seen_by_everybody_and_each_may_change_it(on: &Benches<
     assert!(matches!(error, QueueError::NotFound { id, .. } if id == "b"));
 }
 
-pub(super) fn a_worker_that_has_lost_its_job_sets_no_metadata(on: &Benches<'_>) {
+pub(super) fn a_worker_that_lost_its_job_sets_no_metadata(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     bench.push(job("a"));
     let mut lease = bench.claim();
@@ -67,7 +67,7 @@ pub(super) fn a_worker_that_has_lost_its_job_sets_no_metadata(on: &Benches<'_>) 
     assert_eq!(summary.lost, 1);
 }
 
-pub(super) fn metadata_goes_with_its_job_and_with_a_new_payload(on: &Benches<'_>) {
+pub(super) fn metadata_stays_with_its_job_until_a_new_payload(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     let with = |id: &str, key: &str| job(id).meta(key, &1).unwrap();
     bench.push(with("a", "old"));
@@ -100,7 +100,7 @@ pub(super) fn metadata_goes_with_its_job_and_with_a_new_payload(on: &Benches<'_>
     assert_eq!(bench.meta("one"), json!({}), "it went with its job");
 }
 
-pub(super) fn metadata_that_is_too_large_or_has_no_key_is_refused_and_nothing_changes(on: &Benches<'_>) {
+pub(super) fn metadata_too_large_or_without_a_key_is_refused(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     let long = "x".repeat(256);
     for key in ["", &long] {
@@ -133,7 +133,7 @@ pub(super) fn metadata_that_is_too_large_or_has_no_key_is_refused_and_nothing_ch
 
 // The size of a payload, and of data.
 
-pub(super) fn a_payload_or_data_of_more_bytes_than_the_queue_takes_is_refused(on: &Benches<'_>) {
+pub(super) fn a_payload_or_data_above_max_payload_is_refused(on: &Benches<'_>) {
     let bench = on.bench_with(options().max_payload(100));
     // Each text has two quotation marks.
     let (fits, large) = ("x".repeat(98), "x".repeat(99));
@@ -165,7 +165,7 @@ pub(super) fn a_payload_or_data_of_more_bytes_than_the_queue_takes_is_refused(on
 
 // Notes of a kind.
 
-pub(super) fn the_notes_of_a_kind_are_set_counted_listed_and_removed(on: &Benches<'_>) {
+pub(super) fn notes_of_a_kind_are_set_counted_listed_and_removed(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     let notes = bench.queue.notes("ab").unwrap();
     assert_eq!((notes.get("k").unwrap(), notes.remove("k").unwrap()), (None, false));
@@ -191,7 +191,7 @@ pub(super) fn the_notes_of_a_kind_are_set_counted_listed_and_removed(on: &Benche
     assert_eq!(other.notes("ab").unwrap().list(None, 9).unwrap(), []);
 }
 
-pub(super) fn a_note_with_a_time_is_seen_until_then_and_never_after(on: &Benches<'_>) {
+pub(super) fn a_note_expires_at_its_time(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     let notes = bench.queue.notes("k").unwrap();
     for key in ["a", "b", "c", "d"] {
@@ -215,7 +215,7 @@ pub(super) fn a_note_with_a_time_is_seen_until_then_and_never_after(on: &Benches
     assert_eq!(notes.get("far").unwrap(), Some(1.into()));
 }
 
-pub(super) fn additions_to_a_note_side_by_side_lose_nothing(on: &Benches<'_>) {
+pub(super) fn concurrent_additions_to_a_note_lose_nothing(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     let notes = bench.queue.notes("k").unwrap();
     std::thread::scope(|scope| {
@@ -236,7 +236,7 @@ fn shown(queue: &Queue, id: &str) -> Option<(f64, String)> {
     job.progress.map(|progress| (progress.fraction, progress.note))
 }
 
-pub(super) fn each_call_shows_its_progress_at_once_to_readers_and_subscribers(on: &Benches<'_>) {
+pub(super) fn progress_is_shown_at_once_to_readers_and_subscribers(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     bench.push(job("a"));
     let mut subscription = bench.queue.subscribe("a").unwrap();
@@ -260,7 +260,7 @@ pub(super) fn each_call_shows_its_progress_at_once_to_readers_and_subscribers(on
     assert_eq!(shown(&bench.queue, "a"), Some((1.0, String::new())), "the last one is written with the end");
 }
 
-pub(super) fn a_job_that_begins_anew_has_shown_nothing(on: &Benches<'_>) {
+pub(super) fn a_job_that_starts_over_has_no_progress(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     let fail = |bench: &Bench| {
         let mut lease = bench.claim();
@@ -293,7 +293,7 @@ pub(super) fn a_job_that_begins_anew_has_shown_nothing(on: &Benches<'_>) {
     assert_eq!(shown(&bench.queue, "a"), None);
 }
 
-pub(super) fn progress_that_is_none_is_refused_and_a_lost_job_shows_nothing(on: &Benches<'_>) {
+pub(super) fn invalid_progress_and_that_of_a_lost_job_are_refused(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     bench.push(job("a"));
     let mut lease = bench.claim();
@@ -325,7 +325,7 @@ pub(super) fn progress_that_is_none_is_refused_and_a_lost_job_shows_nothing(on: 
 }
 
 /// PostgreSQL keeps no text with it. So no queue takes a name that could not move there.
-pub(super) fn a_nul_in_a_name_is_refused_and_one_in_a_text_of_a_worker_fails_no_job(on: &Benches<'_>) {
+pub(super) fn a_nul_is_refused_in_names_but_not_in_texts_of_workers(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     let odd = "a\0b";
     let refused = |tried: Result<(), QueueError>, subject: &str| match tried {

@@ -50,7 +50,7 @@ fn bring(bench: &Bench, n: u32, state: JobState) -> NewJob {
     }
 }
 
-pub(super) fn pages_show_each_job_that_stays_once_while_others_come_and_go(on: &Benches<'_>) {
+pub(super) fn pages_show_each_staying_job_once_amid_changes(on: &Benches<'_>) {
     let states = [JobState::Finished, JobState::Dead, JobState::Scheduled, JobState::Waiting, JobState::Ready];
     for (round, limit) in [1, 2, 5, 100].into_iter().enumerate() {
         let options = QueueOptions::default().retry(Retry::fixed(SECOND)).retention(Retention::Keep);
@@ -98,7 +98,7 @@ pub(super) fn pages_show_each_job_that_stays_once_while_others_come_and_go(on: &
     }
 }
 
-pub(super) fn a_cursor_holds_when_its_job_has_left_the_state_and_is_refused_for_another_one(on: &Benches<'_>) {
+pub(super) fn a_cursor_outlives_its_job_but_fits_one_state_alone(on: &Benches<'_>) {
     let bench = on.bench();
     bench.queue.push_all(["a", "b", "c", "d"].map(job)).unwrap();
     let first = page(&bench, JobState::Ready, None, 2);

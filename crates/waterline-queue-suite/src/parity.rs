@@ -19,7 +19,7 @@ fn assert_halt<R: std::fmt::Debug>(answer: Result<R, QueueError>) {
 
 // CouchDB.
 
-pub(super) fn c10_a_job_whose_id_is_the_last_one_of_its_time_is_not_skipped(on: &Benches<'_>) {
+pub(super) fn c10_the_job_with_the_highest_id_is_not_skipped(on: &Benches<'_>) {
     let bench = on.bench();
     let last = "\u{10ffff}".repeat(63);
     bench.push(job(&last).run_at(noon() + HOUR));
@@ -30,14 +30,14 @@ pub(super) fn c10_a_job_whose_id_is_the_last_one_of_its_time_is_not_skipped(on: 
     assert_eq!(ids, ["a", &last]);
 }
 
-pub(super) fn c11_ids_that_are_alike_and_jobs_for_later_hold_up_no_claim(on: &Benches<'_>) {
+pub(super) fn c11_similar_ids_and_later_jobs_hold_up_no_claim(on: &Benches<'_>) {
     let bench = on.bench();
     bench.queue.push_all((0..2000).map(|n| job(&format!("job {n:05}")).delay(HOUR))).unwrap();
     bench.queue.push_all((2000..2003).map(|n| job(&format!("job {n:05}")))).unwrap();
     assert_eq!(bench.claim_all(), ["job 02000", "job 02001", "job 02002"]);
 }
 
-pub(super) fn c13_data_that_is_no_json_is_refused_and_the_job_runs_on(on: &Benches<'_>) {
+pub(super) fn c13_data_that_is_not_json_is_refused(on: &Benches<'_>) {
     let bench = on.bench();
     bench.push(job("a"));
     let keys = BTreeMap::from([((1, 2), 3)]);
@@ -55,7 +55,7 @@ pub(super) fn c13_data_that_is_no_json_is_refused_and_the_job_runs_on(on: &Bench
     assert_eq!(bench.info("a").data, Some("half".into()));
 }
 
-pub(super) fn c23_a_job_that_is_removed_and_pushed_again_is_seen_again(on: &Benches<'_>) {
+pub(super) fn c23_a_subscription_sees_a_removed_job_pushed_again(on: &Benches<'_>) {
     let bench = on.bench();
     bench.push(job("a"));
     let mut subscription = bench.queue.subscribe("a").unwrap();
@@ -67,7 +67,7 @@ pub(super) fn c23_a_job_that_is_removed_and_pushed_again_is_seen_again(on: &Benc
     assert_eq!(subscription.wait(Duration::ZERO).unwrap().unwrap().state, Some(JobState::Scheduled));
 }
 
-pub(super) fn c24_a_wait_for_several_jobs_tells_the_first_one_that_changes(on: &Benches<'_>) {
+pub(super) fn c24_wait_any_reports_the_first_job_that_changes(on: &Benches<'_>) {
     // The clock may run on while a thread wakes, and the rows are to stay.
     let bench = on.bench_with(QueueOptions::default().retention(Retention::Keep));
     let other = bench.database.open("other", bench.options.clone()).unwrap();
@@ -118,7 +118,7 @@ pub(super) fn c24_a_wait_for_several_jobs_tells_the_first_one_that_changes(on: &
     assert_eq!(Subscription::wait_any_for(&mut all, JobState::Ready, LONG).unwrap(), None, "all are gone");
 }
 
-pub(super) fn c25_a_subscription_that_is_dropped_leaves_no_news_to_the_next_one(on: &Benches<'_>) {
+pub(super) fn c25_a_dropped_subscription_leaves_no_events(on: &Benches<'_>) {
     let bench = on.bench();
     bench.push(job("a"));
     let (dropped, mut other) = (bench.queue.subscribe("a").unwrap(), bench.queue.subscribe("a").unwrap());
@@ -134,7 +134,7 @@ pub(super) fn c25_a_subscription_that_is_dropped_leaves_no_news_to_the_next_one(
     assert!(other.wait_for(JobState::Finished, LONG).unwrap().is_some(), "it is independent of the others");
 }
 
-pub(super) fn c30_a_handler_whose_job_is_removed_learns_it_and_its_end_changes_nothing(on: &Benches<'_>) {
+pub(super) fn c30_a_handler_sees_that_its_job_was_removed(on: &Benches<'_>) {
     let bench = on.bench();
     bench.push(job("a"));
     let queue = bench.queue.clone();
@@ -157,7 +157,7 @@ pub(super) fn c30_a_handler_whose_job_is_removed_learns_it_and_its_end_changes_n
 
 // MediaWiki.
 
-pub(super) fn m04_leaves_of_leaves_have_the_time_of_the_root_however_late_they_are_pushed(on: &Benches<'_>) {
+pub(super) fn m04_leaves_of_leaves_inherit_the_time_of_the_root(on: &Benches<'_>) {
     let bench = on.bench_with(QueueOptions::default().lease(DAY));
     bench.push(job("root").root("tree", noon()));
     for (from, to) in [("root", "leaf"), ("leaf", "leaf of leaf")] {
@@ -173,7 +173,7 @@ pub(super) fn m04_leaves_of_leaves_have_the_time_of_the_root_however_late_they_a
     assert_eq!(bench.claim_all(), ["newer"], "so a newer root makes all of them needless");
 }
 
-pub(super) fn m21_jobs_whose_time_has_come_stand_behind_the_ready_ones_in_the_order_of_their_times(on: &Benches<'_>) {
+pub(super) fn m21_due_jobs_queue_up_behind_ready_ones_by_time(on: &Benches<'_>) {
     let bench = on.bench();
     bench.push(job("late").delay(3 * SECOND));
     bench.push(job("early").delay(SECOND));
@@ -185,7 +185,7 @@ pub(super) fn m21_jobs_whose_time_has_come_stand_behind_the_ready_ones_in_the_or
     assert_eq!(bench.claim_all(), ["ready", "past", "early", "middle", "late"]);
 }
 
-pub(super) fn m34_the_rate_of_one_kind_leaves_that_of_another_and_a_needless_job_takes_no_token(on: &Benches<'_>) {
+pub(super) fn m34_kinds_have_separate_rates_and_skips_cost_no_token(on: &Benches<'_>) {
     let slow = |kind: &str| Limit::kind(kind).rate(Rate::new(1, MINUTE));
     let mut bench = on.bench_with(QueueOptions::default().limit(slow("a")).limit(slow("b")));
     let new = |kind: &str, id: &str| NewJob::new(kind, &1).unwrap().id(id);
@@ -204,7 +204,7 @@ pub(super) fn m34_the_rate_of_one_kind_leaves_that_of_another_and_a_needless_job
 
 // The Kafka runner.
 
-pub(super) fn p06_a_job_for_later_holds_no_slot(on: &Benches<'_>) {
+pub(super) fn p06_a_scheduled_job_holds_no_slot(on: &Benches<'_>) {
     let bench = on.bench();
     bench.queue.push_all((0..50).map(|n| job(&format!("later {n}")).delay(HOUR))).unwrap();
     bench.push(job("now"));
@@ -231,7 +231,7 @@ pub(super) fn p07_a_leaf_expires_with_its_root(on: &Benches<'_>) {
     assert_eq!((bench.state("leaf"), bench.state("late leaf")), (Some(JobState::Dead), Some(JobState::Dead)));
 }
 
-pub(super) fn p10_a_key_that_fails_too_often_has_its_jobs_refused_for_a_while(on: &Benches<'_>) {
+pub(super) fn p10_a_hook_can_refuse_keys_that_fail_too_often(on: &Benches<'_>) {
     let bench = on.bench_with(QueueOptions::default().retry(Retry::none()));
     fn customer(job: &waterline_queue::Running) -> String {
         job.id().split('/').next().unwrap_or_default().to_owned()
@@ -270,7 +270,7 @@ pub(super) fn p10_a_key_that_fails_too_often_has_its_jobs_refused_for_a_while(on
 
 // Mosquito.
 
-pub(super) fn q03_payloads_of_many_types_come_back_as_they_were(on: &Benches<'_>) {
+pub(super) fn q03_payloads_of_many_types_round_trip(on: &Benches<'_>) {
     fn comes_back<P>(bench: &Bench, payload: P)
     where
         P: serde::Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debug,
@@ -291,7 +291,7 @@ pub(super) fn q03_payloads_of_many_types_come_back_as_they_were(on: &Benches<'_>
     comes_back(&bench, "x".repeat(1_000_000));
 }
 
-pub(super) fn q10_q17_a_hook_that_is_not_ready_sets_the_time_of_the_next_look_and_no_attempt_counts(on: &Benches<'_>) {
+pub(super) fn q10_q17_a_hook_can_defer_a_job_without_an_attempt(on: &Benches<'_>) {
     let bench = on.bench_with(QueueOptions::default().retry(Retry::none()));
     bench.push(job("a"));
     let (ran, runs) = crossbeam_channel::unbounded();
@@ -317,7 +317,7 @@ pub(super) fn q10_q17_a_hook_that_is_not_ready_sets_the_time_of_the_next_look_an
     assert_eq!((after.len(), after[19], after[20]), (21, false, true), "a hook after it is always called");
 }
 
-pub(super) fn q14_q15_a_job_without_a_handler_dies_once_and_goes_away_with_its_time(on: &Benches<'_>) {
+pub(super) fn q14_q15_a_job_without_a_handler_dies_once_and_is_swept(on: &Benches<'_>) {
     let bench = on.bench();
     bench.push(NewJob::new("unknown", &7).unwrap().id("a"));
     let summary = Runner::builder(&bench.queue)
@@ -335,7 +335,7 @@ pub(super) fn q14_q15_a_job_without_a_handler_dies_once_and_goes_away_with_its_t
     assert_eq!((bench.queue.counts(), bench.state("a")), (Counts::default(), None));
 }
 
-pub(super) fn q16_a_hook_that_always_fails_is_tried_after_its_back_off_and_a_bounded_number_of_times(on: &Benches<'_>) {
+pub(super) fn q16_a_failing_hook_is_retried_with_backoff_and_a_bound(on: &Benches<'_>) {
     let bench = on.bench_with(QueueOptions::default().retry(Retry::fixed(MINUTE).max_attempts(3)));
     bench.push(job("a"));
     let drain = || {
@@ -356,7 +356,7 @@ pub(super) fn q16_a_hook_that_always_fails_is_tried_after_its_back_off_and_a_bou
     assert_eq!((summary.retried, summary.dead), (0, 0), "{summary}");
 }
 
-pub(super) fn q35_one_who_watches_a_queue_is_told_of_each_push_claim_end_removal_and_pause(on: &Benches<'_>) {
+pub(super) fn q35_a_watch_sees_every_change_of_a_queue(on: &Benches<'_>) {
     let bench = on.bench_with(QueueOptions::default().retry(Retry::fixed(SECOND)));
     bench.push(job("before"));
     let mut watch = bench.queue.watch();

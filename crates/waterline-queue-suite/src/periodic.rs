@@ -39,7 +39,7 @@ fn periodic(bench: &Bench) -> PeriodicInfo {
     infos.remove(0)
 }
 
-pub(super) fn each_run_of_a_schedule_is_due_at_its_tick_also_the_first_one(on: &Benches<'_>) {
+pub(super) fn each_run_is_due_at_its_tick(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     digest(&bench, Every::minutes(5)).start().unwrap();
     let due = || bench.info(&periodic(&bench).last_run.unwrap()).run_at;
@@ -60,7 +60,7 @@ fn run(bench: &Bench) -> Vec<u64> {
     ticks
 }
 
-pub(super) fn the_first_tick_is_at_once_and_each_further_one_an_interval_later(on: &Benches<'_>) {
+pub(super) fn the_first_tick_is_at_once_then_one_per_interval(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     digest(&bench, Every::hours(1)).start().unwrap();
     let first = bench.accept().expect("the first tick is at once");
@@ -78,7 +78,7 @@ pub(super) fn the_first_tick_is_at_once_and_each_further_one_an_interval_later(o
     assert_eq!((info.name.as_str(), info.schedule.as_deref()), ("digest", Some("every 3600s")));
 }
 
-pub(super) fn a_start_at_the_next_tick_is_not_put_off_by_restarts(on: &Benches<'_>) {
+pub(super) fn restarts_do_not_postpone_a_start_at_the_next_tick(on: &Benches<'_>) {
     let mut bench = on.bench_with(options());
     digest(&bench, Every::hours(1)).start_at_next().start().unwrap();
     let info = periodic(&bench);
@@ -94,7 +94,7 @@ pub(super) fn a_start_at_the_next_tick_is_not_put_off_by_restarts(on: &Benches<'
 }
 
 /// Mosquito counts an interval from the moment at which the last tick was made.
-pub(super) fn q20_a_tick_that_is_made_late_does_not_move_those_after_it(on: &Benches<'_>) {
+pub(super) fn q20_a_late_tick_does_not_move_the_next_ones(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     digest(&bench, Every::hours(1)).start().unwrap();
     assert_eq!(run(&bench), [0]);
@@ -105,7 +105,7 @@ pub(super) fn q20_a_tick_that_is_made_late_does_not_move_those_after_it(on: &Ben
 }
 
 /// Mosquito forgets a periodic job after three intervals.
-pub(super) fn q20_the_last_tick_is_known_after_any_time(on: &Benches<'_>) {
+pub(super) fn q20_the_last_tick_is_never_forgotten(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     digest(&bench, Every::hours(1)).start().unwrap();
     assert_eq!(run(&bench), [0]);
@@ -117,7 +117,7 @@ pub(super) fn q20_the_last_tick_is_known_after_any_time(on: &Benches<'_>) {
 }
 
 /// Mosquito notes a tick as executed that made no job, and says that it was enqueued.
-pub(super) fn q20_a_tick_that_meets_an_unfinished_run_makes_no_job_and_is_counted_as_that(on: &Benches<'_>) {
+pub(super) fn q20_a_tick_during_an_unfinished_run_is_skipped(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     digest(&bench, Every::hours(1)).start().unwrap();
     let first = periodic(&bench).last_run.unwrap();
@@ -145,7 +145,7 @@ pub(super) fn q20_a_tick_that_meets_an_unfinished_run_makes_no_job_and_is_counte
     assert_eq!(periodic(&bench).skipped, 4);
 }
 
-pub(super) fn runs_may_be_side_by_side_if_that_is_allowed(on: &Benches<'_>) {
+pub(super) fn runs_may_overlap_if_allowed(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     digest(&bench, Every::hours(1)).overlap(Overlap::Allow).start().unwrap();
     let first = bench.accept().unwrap();
@@ -155,7 +155,7 @@ pub(super) fn runs_may_be_side_by_side_if_that_is_allowed(on: &Benches<'_>) {
     drop(first);
 }
 
-pub(super) fn q21_a_run_whose_lease_ran_out_or_that_was_removed_holds_up_no_tick(on: &Benches<'_>) {
+pub(super) fn q21_a_lost_or_removed_run_holds_up_no_tick(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     digest(&bench, Every::hours(1)).start().unwrap();
     leak(bench.accept().unwrap());
@@ -172,9 +172,7 @@ pub(super) fn q21_a_run_whose_lease_ran_out_or_that_was_removed_holds_up_no_tick
 }
 
 /// Mosquito tries a periodic job once.
-pub(super) fn q21_a_run_that_fails_is_tried_again_with_the_time_of_its_tick_and_dies_as_its_retry_says(
-    on: &Benches<'_>,
-) {
+pub(super) fn q21_a_failed_run_is_retried_with_its_tick_time(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     digest(&bench, Every::hours(1)).start().unwrap();
     for _ in 0..2 {
@@ -188,7 +186,7 @@ pub(super) fn q21_a_run_that_fails_is_tried_again_with_the_time_of_its_tick_and_
     assert_eq!(run(&bench), [60]);
 }
 
-pub(super) fn ticks_that_were_missed_while_the_process_was_down_make_one_job_or_none_or_one_each(on: &Benches<'_>) {
+pub(super) fn missed_ticks_make_one_job_none_or_one_each(on: &Benches<'_>) {
     let all = |bench: &Bench, catch_up| {
         let overlap = if catch_up == CatchUp::All { Overlap::Allow } else { Overlap::Skip };
         digest(bench, Every::hours(1)).catch_up(catch_up).overlap(overlap).start().unwrap();
@@ -208,7 +206,7 @@ pub(super) fn ticks_that_were_missed_while_the_process_was_down_make_one_job_or_
     }
 }
 
-pub(super) fn a_clock_that_is_set_back_holds_up_no_interval_and_one_that_is_set_forward_catches_up(on: &Benches<'_>) {
+pub(super) fn a_clock_change_stalls_no_interval_and_catches_up(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     digest(&bench, Every::hours(1)).start().unwrap();
     bench.clock.advance(3 * HOUR);
@@ -232,7 +230,7 @@ pub(super) fn a_clock_that_is_set_back_holds_up_no_interval_and_one_that_is_set_
     assert_eq!(run(&bench), [0]);
 }
 
-pub(super) fn a_runner_that_sleeps_is_woken_by_a_tick_and_by_the_registration(on: &Benches<'_>) {
+pub(super) fn ticks_and_registrations_wake_a_sleeping_runner(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     let (ran, runs) = unbounded();
     let runner = Runner::builder(&bench.queue)
@@ -253,7 +251,7 @@ pub(super) fn a_runner_that_sleeps_is_woken_by_a_tick_and_by_the_registration(on
     runner.stop().unwrap();
 }
 
-pub(super) fn a_runner_with_all_slots_busy_still_makes_ticks(on: &Benches<'_>) {
+pub(super) fn a_busy_runner_still_makes_ticks(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     let (begun, runs) = unbounded();
     let runner = Runner::builder(&bench.queue)
@@ -278,7 +276,7 @@ pub(super) fn a_runner_with_all_slots_busy_still_makes_ticks(on: &Benches<'_>) {
     runner.stop().unwrap();
 }
 
-pub(super) fn a_status_says_when_the_next_tick_is_and_a_pause_holds_up_jobs_and_no_tick(on: &Benches<'_>) {
+pub(super) fn the_status_shows_the_next_tick_and_a_pause_stops_none(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     digest(&bench, Every::hours(1)).start().unwrap();
     assert_eq!(run(&bench), [0]);
@@ -295,7 +293,7 @@ pub(super) fn a_status_says_when_the_next_tick_is_and_a_pause_holds_up_jobs_and_
     due_in(None);
 }
 
-pub(super) fn the_settings_of_the_job_hold_for_each_of_its_runs(on: &Benches<'_>) {
+pub(super) fn each_run_has_the_settings_of_its_job(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     let settings = job().priority(Priority::Urgent).retention(Retention::Drop).retry(Retry::none());
     let unique = settings.unique(Unique::until_done());
@@ -311,7 +309,7 @@ pub(super) fn the_settings_of_the_job_hold_for_each_of_its_runs(on: &Benches<'_>
     assert_eq!(bench.queue.counts().dead, 1, "there is no second attempt");
 }
 
-pub(super) fn several_periodic_jobs_have_ticks_of_their_own_and_each_can_be_removed(on: &Benches<'_>) {
+pub(super) fn periodic_jobs_tick_independently_and_can_be_removed(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     let start = |name: &str, every| bench.queue.periodic(name, every, NewJob::new(name, &()).unwrap()).start().unwrap();
     start("b", Every::minutes(20));
@@ -339,9 +337,7 @@ pub(super) fn several_periodic_jobs_have_ticks_of_their_own_and_each_can_be_remo
     assert_eq!(names, ["a", "b"]);
 }
 
-pub(super) fn a_name_that_the_program_no_longer_registers_makes_no_job_and_is_listed_until_it_is_removed(
-    on: &Benches<'_>,
-) {
+pub(super) fn an_unregistered_name_makes_no_job_but_stays_listed(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     digest(&bench, Every::hours(1)).start().unwrap();
     assert_eq!(run(&bench), [0]);
@@ -356,7 +352,7 @@ pub(super) fn a_name_that_the_program_no_longer_registers_makes_no_job_and_is_li
     assert_eq!(bench.queue.periodics().unwrap(), []);
 }
 
-pub(super) fn a_schedule_may_change_with_a_restart_and_goes_on_from_the_last_tick(on: &Benches<'_>) {
+pub(super) fn a_changed_schedule_goes_on_from_the_last_tick(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     digest(&bench, Every::hours(24)).start().unwrap();
     assert_eq!(run(&bench), [0]);
@@ -369,10 +365,10 @@ pub(super) fn a_schedule_may_change_with_a_restart_and_goes_on_from_the_last_tic
 
 /// There is none without the feature `cron`.
 #[cfg(not(feature = "cron"))]
-pub(super) fn a_cron_job_runs_once_on_the_days_of_clock_changes_over_restarts(_: &Benches<'_>) {}
+pub(super) fn a_cron_job_runs_once_on_days_of_clock_changes(_: &Benches<'_>) {}
 
 #[cfg(feature = "cron")]
-pub(super) fn a_cron_job_runs_once_on_the_days_of_clock_changes_over_restarts(on: &Benches<'_>) {
+pub(super) fn a_cron_job_runs_once_on_days_of_clock_changes(on: &Benches<'_>) {
     use waterline_queue::Cron;
 
     let mut bench = on.bench_with(options());
@@ -399,7 +395,7 @@ pub(super) fn a_cron_job_runs_once_on_the_days_of_clock_changes_over_restarts(on
     assert_eq!(run(&bench).len(), 1, "it begins at once if it is told to");
 }
 
-pub(super) fn a_periodic_job_that_cannot_be_is_refused_and_nothing_is_registered(on: &Benches<'_>) {
+pub(super) fn an_invalid_periodic_job_is_refused(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     let refused = |builder: PeriodicBuilder| match builder.start() {
         Err(QueueError::Config(config)) => config,

@@ -25,7 +25,7 @@ fn dead_chain(on: &Benches<'_>) -> Bench {
     bench
 }
 
-pub(super) fn jobs_that_died_together_run_one_after_the_other_when_all_are_requeued(on: &Benches<'_>) {
+pub(super) fn jobs_that_died_together_run_in_order_when_requeued(on: &Benches<'_>) {
     let bench = dead_chain(on);
     let related = bench.queue.related("x", 9).unwrap();
     assert_eq!((related.waits_for, bench.info("x").waits_for), (vec!["y".to_owned()], 0), "it waits for nobody now");
@@ -41,7 +41,7 @@ pub(super) fn jobs_that_died_together_run_one_after_the_other_when_all_are_reque
     assert_eq!((bench.queue.counts().waiting, bench.queue.requeue_dead().unwrap()), (0, 0));
 }
 
-pub(super) fn a_job_that_is_requeued_waits_for_those_that_live_then(on: &Benches<'_>) {
+pub(super) fn a_requeued_job_waits_for_those_alive_then(on: &Benches<'_>) {
     let mut bench = dead_chain(on);
     bench.reopen();
     // As one calls them by hand, in their order.
@@ -78,7 +78,7 @@ pub(super) fn a_job_that_is_requeued_waits_for_those_that_live_then(on: &Benches
     assert_eq!(bench.claim_all(), ["y", "x"]);
 }
 
-pub(super) fn a_requeued_job_waits_for_each_one_that_it_still_waited_for_when_it_died(on: &Benches<'_>) {
+pub(super) fn a_requeued_job_resumes_the_waits_it_died_with(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     bench.queue.push_all(["a", "b", "c", "late"].map(job)).unwrap();
     bench.push(job("d").after(["a", "b", "c"]));
@@ -96,7 +96,7 @@ pub(super) fn a_requeued_job_waits_for_each_one_that_it_still_waited_for_when_it
     assert_eq!(bench.claim_all(), ["late", "a", "b", "c", "d", "e"]);
 }
 
-pub(super) fn a_job_that_expired_while_it_waited_waits_again_when_it_is_requeued(on: &Benches<'_>) {
+pub(super) fn a_job_that_expired_waiting_waits_again_when_requeued(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     bench.push(job("a").delay(2 * SECOND));
     bench.push(job("b").after(["a"]).expires(SECOND));
@@ -108,7 +108,7 @@ pub(super) fn a_job_that_expired_while_it_waited_waits_again_when_it_is_requeued
     assert_eq!(bench.claim_all(), ["a", "b"]);
 }
 
-pub(super) fn a_dead_job_forgets_whom_it_waited_for_when_it_lives_again(on: &Benches<'_>) {
+pub(super) fn a_dead_job_forgets_its_waits_when_it_runs_again(on: &Benches<'_>) {
     let bench = dead_chain(on);
     // Pushed anew, it names nobody. The next death is its own.
     bench.push(job("y"));
@@ -132,7 +132,7 @@ pub(super) fn a_dead_job_forgets_whom_it_waited_for_when_it_lives_again(on: &Ben
     assert!(bench.queue.related("y", 9).unwrap().waits_for.is_empty());
 }
 
-pub(super) fn a_requeued_job_does_not_wait_for_one_that_waits_for_it(on: &Benches<'_>) {
+pub(super) fn a_requeued_job_never_waits_for_one_that_waits_for_it(on: &Benches<'_>) {
     for between in [None, Some("m")] {
         let bench = dead_chain(on);
         // The job that it died with is to run after it now, perhaps through another one.
@@ -169,7 +169,7 @@ pub(super) fn a_requeued_job_does_not_wait_for_one_that_waits_for_it(on: &Benche
     assert_eq!(bench.claim_all().len(), 2);
 }
 
-pub(super) fn a_job_that_waited_for_many_is_requeued_and_waits_for_the_rest(on: &Benches<'_>) {
+pub(super) fn a_requeued_job_waits_for_the_rest_of_many(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     let ids: Vec<_> = (0..100).map(|n| format!("{n:02}")).collect();
     bench.queue.push_batch(ids.iter().map(|id| job(id)), job("end")).unwrap();
@@ -185,7 +185,7 @@ pub(super) fn a_job_that_waited_for_many_is_requeued_and_waits_for_the_rest(on: 
     assert_eq!(bench.claim_all(), [&ids[41..], &["00".to_owned(), "40".to_owned(), "end".to_owned()]].concat());
 }
 
-pub(super) fn some_dead_jobs_are_requeued_in_the_order_of_their_waits_and_the_others_stay(on: &Benches<'_>) {
+pub(super) fn requeue_all_follows_the_waits_and_leaves_the_others(on: &Benches<'_>) {
     let bench = dead_chain(on);
     bench.push(job("other"));
     bench.bury("other");

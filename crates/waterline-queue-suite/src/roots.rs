@@ -8,7 +8,7 @@ fn skipped(bench: &Bench, id: &str) -> Option<Skipped> {
     bench.info(id).skipped
 }
 
-pub(super) fn m14_the_jobs_of_an_older_root_are_skipped_and_those_of_the_same_time_run(on: &Benches<'_>) {
+pub(super) fn m14_jobs_of_an_older_root_are_skipped(on: &Benches<'_>) {
     let bench = on.bench();
     let root = |id: &str, at: SystemTime| job(id).root("tree", at);
     bench.push(root("old", noon()));
@@ -29,7 +29,7 @@ pub(super) fn m14_the_jobs_of_an_older_root_are_skipped_and_those_of_the_same_ti
     drop(old);
 }
 
-pub(super) fn a_leaf_may_be_pushed_with_the_name_and_the_time_of_its_root_alone(on: &Benches<'_>) {
+pub(super) fn a_leaf_needs_only_the_name_and_time_of_its_root(on: &Benches<'_>) {
     let bench = on.bench();
     bench.push(job("old").root("tree", noon()));
     bench.push(job("new").root("tree", noon() + MILLI));
@@ -51,7 +51,7 @@ pub(super) fn a_leaf_may_be_pushed_with_the_name_and_the_time_of_its_root_alone(
     assert_eq!(bench.state("none"), None);
 }
 
-pub(super) fn a_leaf_and_a_root_that_is_not_pushed_register_nothing(on: &Benches<'_>) {
+pub(super) fn leaves_and_unpushed_roots_register_nothing(on: &Benches<'_>) {
     let bench = on.bench();
     bench.push(job("root").root("tree", noon()));
     let mut lease = bench.claim();
@@ -65,7 +65,7 @@ pub(super) fn a_leaf_and_a_root_that_is_not_pushed_register_nothing(on: &Benches
     assert_eq!(bench.claim_all(), ["wrong leaf", "waits"]);
 }
 
-pub(super) fn m14_the_register_of_roots_lives_28_days_and_over_a_restart(on: &Benches<'_>) {
+pub(super) fn m14_roots_are_remembered_for_28_days_over_a_restart(on: &Benches<'_>) {
     let mut bench = on.bench();
     let leaf = |id: &str, root: &Root| job(id).leaf(root).expires(40 * DAY);
     bench.push(job("old").root("tree", noon()));

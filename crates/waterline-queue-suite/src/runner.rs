@@ -21,7 +21,7 @@ pub(super) fn of(kind: &str) -> NewJob {
 
 // Handlers and their outcomes.
 
-pub(super) fn each_outcome_of_a_function_leads_to_its_state(on: &Benches<'_>) {
+pub(super) fn each_outcome_leads_to_its_state(on: &Benches<'_>) {
     let bench = on.bench();
     let queue = bench.queue.clone();
     let later = noon() + HOUR;
@@ -61,7 +61,7 @@ pub(super) fn each_outcome_of_a_function_leads_to_its_state(on: &Benches<'_>) {
     assert_eq!(seen("defer"), (JobState::Scheduled, 0, Some(noon() + MINUTE), text("")));
 }
 
-pub(super) fn a_payload_that_does_not_fit_and_a_kind_without_a_handler_are_dead_in_each_mode(on: &Benches<'_>) {
+pub(super) fn misfit_payloads_and_unknown_kinds_are_buried(on: &Benches<'_>) {
     let bench = on.bench();
     let queue = bench.queue.clone();
     let kinds = ["direct", "deferred", "unknown", "transactional"];
@@ -84,7 +84,7 @@ pub(super) fn a_payload_that_does_not_fit_and_a_kind_without_a_handler_are_dead_
     assert_eq!(bench.info("unknown").error.as_deref(), Some("no handler has the kind \"unknown\""));
 }
 
-pub(super) fn a_job_that_was_pushed_again_for_later_shows_that_to_its_next_attempt_too(on: &Benches<'_>) {
+pub(super) fn a_repush_for_later_shows_in_the_next_attempt_too(on: &Benches<'_>) {
     let bench = on.bench_with(QueueOptions::default().retry(Retry::fixed(SECOND)));
     let (queue, clock) = bench.handles();
     queue.push(of("k").id("a")).unwrap();
@@ -103,7 +103,7 @@ pub(super) fn a_job_that_was_pushed_again_for_later_shows_that_to_its_next_attem
     assert!(flag(Ok(Outcome::Done)), "the push to the first attempt counts as long as the job has not run");
 }
 
-pub(super) fn a_kind_without_a_handler_can_wait_for_a_program_that_has_it(on: &Benches<'_>) {
+pub(super) fn an_unknown_kind_can_wait_for_a_later_program(on: &Benches<'_>) {
     let bench = on.bench();
     let (queue, clock) = bench.handles();
     queue.push(of("new").id("a")).unwrap();
@@ -120,7 +120,7 @@ pub(super) fn a_kind_without_a_handler_can_wait_for_a_program_that_has_it(on: &B
     assert_eq!(far.drain(DrainLimits::default()).unwrap().snoozed, 1, "as late as a calendar goes");
 }
 
-pub(super) fn a_deferred_job_ends_by_its_finisher_on_any_thread_and_fails_if_that_is_dropped(on: &Benches<'_>) {
+pub(super) fn a_deferred_job_ends_by_its_finisher_on_any_thread(on: &Benches<'_>) {
     let bench = on.bench();
     let queue = bench.queue.clone();
     let ids = ["complete", "end", "fail", "drop", "panic", "leak"];
@@ -173,7 +173,7 @@ impl Drop for Hostile {
     }
 }
 
-pub(super) fn an_error_that_panics_fails_its_attempt_and_nothing_else(on: &Benches<'_>) {
+pub(super) fn an_error_that_panics_fails_only_its_attempt(on: &Benches<'_>) {
     let bench = on.bench();
     let queue = &bench.queue;
     for (place, text) in [("drop", "hostile"), ("text", "whose text panics"), ("source", "panics")] {
@@ -196,7 +196,7 @@ pub(super) fn an_error_that_panics_fails_its_attempt_and_nothing_else(on: &Bench
     assert_eq!(bench.info("a").error.as_deref(), Some("panicked: in a hook"));
 }
 
-pub(super) fn a_handler_may_push_subscribe_and_wait_for_another_job_of_its_queue(on: &Benches<'_>) {
+pub(super) fn a_handler_may_push_and_wait_for_another_job(on: &Benches<'_>) {
     let bench = on.bench();
     let queue = bench.queue.clone();
     queue.push(of("parent").id("parent")).unwrap();
@@ -215,7 +215,7 @@ pub(super) fn a_handler_may_push_subscribe_and_wait_for_another_job_of_its_queue
 
 // Hooks and observers.
 
-pub(super) fn hooks_are_called_in_order_around_each_attempt_and_teardown_after_its_end_is_written(on: &Benches<'_>) {
+pub(super) fn hooks_run_in_order_and_teardown_after_the_end_is_written(on: &Benches<'_>) {
     let bench = on.bench();
     let queue = bench.queue.clone();
     queue.push(of("k").id("a")).unwrap();
@@ -263,7 +263,7 @@ pub(super) fn hooks_are_called_in_order_around_each_attempt_and_teardown_after_i
     assert_eq!(said, ["before 1", "before 2", "handler", "after 1", "after 2", "teardown 1", "teardown 2"]);
 }
 
-pub(super) fn a_hook_before_that_fails_or_panics_fails_the_attempt_and_one_after_that_panics_too(on: &Benches<'_>) {
+pub(super) fn a_failing_or_panicking_hook_fails_the_attempt(on: &Benches<'_>) {
     let bench = on.bench();
     let queue = bench.queue.clone();
     let ids = ["before fails", "before panics", "after panics", "teardown panics"];
@@ -293,7 +293,7 @@ pub(super) fn a_hook_before_that_fails_or_panics_fails_the_attempt_and_one_after
     assert_eq!(seen, [false, false, false, true], "each attempt has one call after it");
 }
 
-pub(super) fn an_observer_hears_of_each_attempt_and_may_ask_the_queue(on: &Benches<'_>) {
+pub(super) fn an_observer_sees_each_attempt_and_may_ask_the_queue(on: &Benches<'_>) {
     let bench = on.bench();
     let (queue, clock) = bench.handles();
     queue.push(of("k").id("a")).unwrap();
@@ -323,7 +323,7 @@ pub(super) fn an_observer_hears_of_each_attempt_and_may_ask_the_queue(on: &Bench
 }
 
 /// Several threads end their jobs while others write, so ends wait and are written together.
-pub(super) fn each_hook_hears_once_of_each_attempt_however_many_ends_are_written_together(on: &Benches<'_>) {
+pub(super) fn each_hook_runs_once_per_attempt_in_batched_ends(on: &Benches<'_>) {
     const JOBS: usize = 100;
     let bench = on.bench();
     bench.queue.push_all((0..JOBS).map(|n| of("k").id(n.to_string()))).unwrap();
@@ -367,7 +367,7 @@ fn drain(bench: &Bench, kind: &str, took: Duration, with: impl FnOnce(RunnerBuil
     with(builder).drain(DrainLimits::default()).unwrap()
 }
 
-pub(super) fn q35_the_event_of_a_beginning_names_the_duration_to_be_expected(on: &Benches<'_>) {
+pub(super) fn q35_the_begin_event_has_the_expected_duration(on: &Benches<'_>) {
     let (bench, seen) = (on.bench(), Arc::new(Mutex::new(Vec::new())));
     bench.queue.push_all((0..3).map(|_| of("k"))).unwrap();
     let sees = seen.clone();
@@ -382,7 +382,7 @@ pub(super) fn q35_the_event_of_a_beginning_names_the_duration_to_be_expected(on:
     assert_eq!(*seen.lock(), [None, Some(SECOND * 4), Some(SECOND * 4)]);
 }
 
-pub(super) fn q36_each_kind_has_an_average_of_its_attempts_that_succeeded(on: &Benches<'_>) {
+pub(super) fn q36_each_kind_averages_its_successful_attempts(on: &Benches<'_>) {
     let bench = on.bench();
     assert!(bench.queue.durations().is_empty());
     for (kind, seconds, jobs) in [("short", 1, 3), ("long", 9, 1), ("short", 5, 1)] {

@@ -21,7 +21,7 @@ pub(super) fn full_runner(queue: &Queue, slots: usize) -> (Runner, Receiver<Fini
     (runner, finishers)
 }
 
-pub(super) fn a_drain_says_why_it_has_ended(on: &Benches<'_>) {
+pub(super) fn a_drain_says_why_it_ended(on: &Benches<'_>) {
     let bench = on.bench();
     let (queue, clock) = bench.handles();
     let builder = || Runner::builder(&queue).on("k", |_, ()| Ok(Outcome::Done));
@@ -53,7 +53,7 @@ pub(super) fn a_drain_says_why_it_has_ended(on: &Benches<'_>) {
     assert_eq!(text, "0 finished, 0 to be tried again, 0 not ready, 0 dead, 0 lost in 0.0ns: no job is ready");
 }
 
-pub(super) fn a_drain_runs_what_its_jobs_push_and_never_more_than_its_limit(on: &Benches<'_>) {
+pub(super) fn a_drain_runs_what_its_jobs_push_up_to_its_limit(on: &Benches<'_>) {
     let bench = on.bench();
     let queue = &bench.queue;
     for max_processing in [1, 2, 4] {
@@ -77,7 +77,7 @@ pub(super) fn a_drain_runs_what_its_jobs_push_and_never_more_than_its_limit(on: 
     }
 }
 
-pub(super) fn a_drain_runs_what_the_hook_of_its_last_end_pushes(on: &Benches<'_>) {
+pub(super) fn a_drain_runs_what_its_last_teardown_pushes(on: &Benches<'_>) {
     let bench = on.bench();
     for _ in 0..10 {
         let pushes = bench.queue.clone();
@@ -98,7 +98,7 @@ pub(super) fn a_drain_runs_what_the_hook_of_its_last_end_pushes(on: &Benches<'_>
     }
 }
 
-pub(super) fn a_thread_of_a_drain_that_finds_its_limit_reached_uses_up_no_wake_up(on: &Benches<'_>) {
+pub(super) fn a_drain_at_its_limit_uses_up_no_wake_up(on: &Benches<'_>) {
     let bench = on.bench();
     let queue = &bench.queue;
     for _ in 0..20 {
@@ -126,7 +126,7 @@ pub(super) fn a_thread_of_a_drain_that_finds_its_limit_reached_uses_up_no_wake_u
     }
 }
 
-pub(super) fn a_runner_and_loops_of_accept_share_the_jobs(on: &Benches<'_>) {
+pub(super) fn a_runner_and_accept_loops_share_the_jobs(on: &Benches<'_>) {
     let bench = on.bench();
     let queue = bench.queue.clone();
     let (said, says) = unbounded();
@@ -161,7 +161,7 @@ pub(super) fn a_runner_and_loops_of_accept_share_the_jobs(on: &Benches<'_>) {
     drop((queue, loops));
 }
 
-pub(super) fn a_push_wakes_those_who_accept_although_the_threads_of_a_full_runner_sleep_too(on: &Benches<'_>) {
+pub(super) fn a_push_wakes_an_accept_beside_a_full_runner(on: &Benches<'_>) {
     let bench = on.bench();
     for _ in 0..20 {
         let queue = &bench.queue;
@@ -185,7 +185,7 @@ pub(super) fn a_push_wakes_those_who_accept_although_the_threads_of_a_full_runne
     }
 }
 
-pub(super) fn a_full_runner_does_what_time_brings_and_takes_back_the_job_of_a_silent_worker(on: &Benches<'_>) {
+pub(super) fn a_full_runner_promotes_due_jobs_and_expires_leases(on: &Benches<'_>) {
     let bench = on.bench();
     let (queue, clock) = bench.handles();
     let (runner, finishers) = full_runner(&queue, 2);
@@ -203,7 +203,7 @@ pub(super) fn a_full_runner_does_what_time_brings_and_takes_back_the_job_of_a_si
     runner.stop().unwrap();
 }
 
-pub(super) fn the_status_says_in_one_sentence_what_the_queue_waits_for(on: &Benches<'_>) {
+pub(super) fn the_status_says_what_the_queue_waits_for(on: &Benches<'_>) {
     let bench = on.bench();
     let (queue, clock) = bench.handles();
     let says = |text: &str| {

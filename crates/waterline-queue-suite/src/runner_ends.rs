@@ -16,7 +16,7 @@ use waterline_queue::{
 
 // Attempts that take too long.
 
-pub(super) fn a_function_that_takes_too_long_sees_that_it_is_to_stop_and_its_answer_counts(on: &Benches<'_>) {
+pub(super) fn a_slow_function_is_told_to_stop_and_its_answer_counts(on: &Benches<'_>) {
     let bench = on.bench();
     let (queue, clock) = bench.handles();
     let (begun, has_begun) = bounded(1);
@@ -36,7 +36,7 @@ pub(super) fn a_function_that_takes_too_long_sees_that_it_is_to_stop_and_its_ans
     runner.stop().unwrap();
 }
 
-pub(super) fn a_deferred_job_that_takes_too_long_fails_and_its_late_report_changes_nothing(on: &Benches<'_>) {
+pub(super) fn a_slow_deferred_job_fails_and_its_late_report_is_ignored(on: &Benches<'_>) {
     let bench = on.bench();
     let (queue, clock) = bench.handles();
     let (begun, finishers) = unbounded::<Finisher>();
@@ -58,7 +58,7 @@ pub(super) fn a_deferred_job_that_takes_too_long_fails_and_its_late_report_chang
     runner.stop().unwrap();
 }
 
-pub(super) fn a_deferred_job_whose_time_ends_in_a_before_hook_is_reported_once_and_never_begins(on: &Benches<'_>) {
+pub(super) fn a_deferred_job_that_times_out_in_a_hook_never_begins(on: &Benches<'_>) {
     let bench = on.bench();
     let (queue, clock) = bench.handles();
     for hook_fails in [false, true] {
@@ -95,7 +95,7 @@ pub(super) fn a_deferred_job_whose_time_ends_in_a_before_hook_is_reported_once_a
 
 // Stops.
 
-pub(super) fn stop_waits_for_running_jobs_and_hands_out_no_more(on: &Benches<'_>) {
+pub(super) fn stop_waits_for_running_jobs_and_claims_no_more(on: &Benches<'_>) {
     let bench = on.bench();
     let queue = bench.queue.clone();
     let (release, is_released) = bounded::<()>(0);
@@ -123,7 +123,7 @@ pub(super) fn stop_waits_for_running_jobs_and_hands_out_no_more(on: &Benches<'_>
     assert_eq!((b.failures, b.crashes), (0, 0), "it has lost no attempt");
 }
 
-pub(super) fn a_second_runner_is_refused_until_the_first_one_is_stopped_or_dropped(on: &Benches<'_>) {
+pub(super) fn a_second_runner_is_refused_until_the_first_one_ends(on: &Benches<'_>) {
     let bench = on.bench();
     let queue = bench.queue.clone();
     let builder = || Runner::builder(&queue).on("k", |_, ()| Ok(Outcome::Done));
@@ -138,9 +138,7 @@ pub(super) fn a_second_runner_is_refused_until_the_first_one_is_stopped_or_dropp
     builder().start().unwrap().stop_within(LONG).unwrap();
 }
 
-pub(super) fn a_job_that_outlives_stop_within_is_put_back_after_the_lease_and_its_finisher_changes_nothing(
-    on: &Benches<'_>,
-) {
+pub(super) fn a_job_that_outlives_stop_within_is_put_back(on: &Benches<'_>) {
     let bench = on.bench();
     let (queue, clock) = bench.handles();
     let (runner, finishers) = full_runner(&queue, 1);
@@ -162,7 +160,7 @@ pub(super) fn a_job_that_outlives_stop_within_is_put_back_after_the_lease_and_it
 }
 
 /// The handlers block their threads, that of the future too, so none of them ends by itself.
-pub(super) fn a_job_that_outlives_the_stop_of_its_runner_is_put_back_whatever_its_handler_is(on: &Benches<'_>) {
+pub(super) fn a_job_that_outlives_a_stop_is_put_back_for_every_handler(on: &Benches<'_>) {
     let bench = strict(on);
     for_each_sort(|kind| {
         bench.push(of(kind).id("a"));
@@ -191,9 +189,7 @@ pub(super) fn a_job_that_outlives_the_stop_of_its_runner_is_put_back_whatever_it
     });
 }
 
-pub(super) fn the_answer_of_a_function_that_outlives_stop_within_counts_and_the_name_is_free_after_it(
-    on: &Benches<'_>,
-) {
+pub(super) fn a_function_that_outlives_stop_within_still_counts(on: &Benches<'_>) {
     let bench = on.bench();
     let queue = bench.queue.clone();
     let (release, is_released) = bounded::<()>(0);
@@ -215,7 +211,7 @@ pub(super) fn the_answer_of_a_function_that_outlives_stop_within_counts_and_the_
     eventually("the name to be free", || builder().start().is_ok());
 }
 
-pub(super) fn a_job_that_was_claimed_while_stop_within_gave_up_is_taken_back_too(on: &Benches<'_>) {
+pub(super) fn a_job_claimed_as_stop_within_gives_up_is_taken_back(on: &Benches<'_>) {
     let bench = on.bench();
     let (queue, clock) = bench.handles();
     let (torn, tears_down) = unbounded();
@@ -254,7 +250,7 @@ fn stop_here(shared: &Shared, said: &Sender<Option<QueueError>>) {
     }
 }
 
-pub(super) fn stop_on_a_thread_that_ends_a_job_waits_for_nothing_and_the_job_is_written(on: &Benches<'_>) {
+pub(super) fn stop_on_the_thread_of_a_job_returns_at_once(on: &Benches<'_>) {
     type Case = (&'static str, fn(&Queue, Shared, Sender<Option<QueueError>>) -> Runner);
     let cases: [Case; 3] = [
         ("handler", |queue, shared, said| {
@@ -308,7 +304,7 @@ fn is_put_back(bench: &Bench, kind: &str) {
     assert_eq!((info.data, info.progress.map(|it| it.fraction)), (Some(7.into()), Some(0.5)), "{kind}");
 }
 
-pub(super) fn an_attempt_that_fails_while_its_runner_stops_is_put_back_and_does_not_count(on: &Benches<'_>) {
+pub(super) fn a_failure_during_a_stop_costs_no_attempt(on: &Benches<'_>) {
     let bench = strict(on);
     for_each_sort(|kind| {
         bench.push(of(kind).id("a"));
@@ -338,7 +334,7 @@ pub(super) fn an_attempt_that_fails_while_its_runner_stops_is_put_back_and_does_
     });
 }
 
-pub(super) fn an_answer_that_is_no_failed_attempt_counts_also_while_the_runner_stops(on: &Benches<'_>) {
+pub(super) fn an_outcome_other_than_failure_counts_during_a_stop(on: &Benches<'_>) {
     type Answer = fn() -> Result<Outcome, BoxError>;
     let answers: [(Answer, JobState); 4] = [
         (|| Ok(Outcome::Done), JobState::Finished),
@@ -366,7 +362,7 @@ pub(super) fn an_answer_that_is_no_failed_attempt_counts_also_while_the_runner_s
 }
 
 /// The end of a deferred job is written by a thread of the runner, and its handler has one.
-pub(super) fn a_deferred_handler_may_wait_for_the_end_of_its_own_job_with_one_slot(on: &Benches<'_>) {
+pub(super) fn a_deferred_handler_may_wait_for_its_own_end(on: &Benches<'_>) {
     let bench = strict(on);
     let (queue, (said, says)) = (bench.queue.clone(), bounded(1));
     let runner = Runner::builder(&bench.queue).max_processing(1).on_deferred("k", move |job, (), done: Finisher| {

@@ -51,7 +51,7 @@ impl Drop for Last {
     }
 }
 
-pub(super) fn futures_run_beside_each_other_up_to_max_processing_and_hold_no_thread(on: &Benches<'_>) {
+pub(super) fn futures_run_up_to_max_processing_and_hold_no_thread(on: &Benches<'_>) {
     let runtime = runtime();
     let _context = runtime.enter();
     // Without a setting there are more than the cores are.
@@ -84,7 +84,7 @@ pub(super) fn futures_run_beside_each_other_up_to_max_processing_and_hold_no_thr
     }
 }
 
-pub(super) fn a_handler_that_makes_its_future_is_within_the_runtime(on: &Benches<'_>) {
+pub(super) fn a_future_is_made_within_the_runtime(on: &Benches<'_>) {
     let runtime = runtime();
     let bench = on.bench();
     let queue = bench.queue.clone();
@@ -104,7 +104,7 @@ pub(super) fn a_handler_that_makes_its_future_is_within_the_runtime(on: &Benches
     assert_eq!(summary.finished, 1, "{:?}", queue.get("a").unwrap().and_then(|job| job.error));
 }
 
-pub(super) fn a_panic_an_error_and_a_permanent_failure_of_a_future_end_its_attempt(on: &Benches<'_>) {
+pub(super) fn panics_and_errors_of_a_future_end_its_attempt(on: &Benches<'_>) {
     let runtime = runtime();
     let _context = runtime.enter();
     let bench = on.bench();
@@ -127,7 +127,7 @@ pub(super) fn a_panic_an_error_and_a_permanent_failure_of_a_future_end_its_attem
     assert_eq!(queue.get("defer").unwrap().unwrap().failures, 0);
 }
 
-pub(super) fn a_future_that_takes_too_long_is_dropped_and_its_attempt_has_failed(on: &Benches<'_>) {
+pub(super) fn a_future_that_times_out_is_dropped_and_fails(on: &Benches<'_>) {
     let runtime = runtime();
     let _context = runtime.enter();
     let bench = on.bench();
@@ -154,7 +154,7 @@ pub(super) fn a_future_that_takes_too_long_is_dropped_and_its_attempt_has_failed
     runner.stop().unwrap();
 }
 
-pub(super) fn a_future_whose_job_is_removed_is_dropped_and_the_next_job_has_its_slot(on: &Benches<'_>) {
+pub(super) fn the_future_of_a_removed_job_is_dropped(on: &Benches<'_>) {
     let runtime = runtime();
     let _context = runtime.enter();
     let bench = on.bench();
@@ -201,7 +201,7 @@ pub(super) fn a_future_whose_job_is_removed_is_dropped_and_the_next_job_has_its_
     assert!(ended.len() == 4 && ended.iter().all(|(_, end)| *end == AttemptEnd::Lost), "{ended:?}");
 }
 
-pub(super) fn stop_within_hands_back_the_jobs_whose_futures_it_drops_once_they_are_gone(on: &Benches<'_>) {
+pub(super) fn stop_within_puts_back_jobs_once_their_futures_are_gone(on: &Benches<'_>) {
     let runtime = runtime();
     let _context = runtime.enter();
     let bench = on.bench();
@@ -233,7 +233,7 @@ pub(super) fn stop_within_hands_back_the_jobs_whose_futures_it_drops_once_they_a
     eventually("the name to be free", || Runner::builder(&queue).on("k", |_, ()| Ok(Outcome::Done)).start().is_ok());
 }
 
-pub(super) fn stop_within_a_future_waits_for_nothing(on: &Benches<'_>) {
+pub(super) fn a_stop_inside_a_future_returns_at_once(on: &Benches<'_>) {
     let runtime = runtime();
     let _context = runtime.enter();
     let bench = on.bench();
@@ -265,7 +265,7 @@ pub(super) fn stop_within_a_future_waits_for_nothing(on: &Benches<'_>) {
     until(&queue, "a", JobState::Finished);
 }
 
-pub(super) fn jobs_of_a_runtime_that_shuts_down_have_failed_and_those_after_it_too(on: &Benches<'_>) {
+pub(super) fn a_runtime_that_shuts_down_fails_its_jobs(on: &Benches<'_>) {
     let runtime = runtime();
     let bench = on.bench();
     let queue = bench.queue.clone();
@@ -296,7 +296,7 @@ pub(super) fn jobs_of_a_runtime_that_shuts_down_have_failed_and_those_after_it_t
     runner.stop().unwrap();
 }
 
-pub(super) fn an_async_handler_outside_of_a_runtime_is_refused_and_the_queue_stays_free(on: &Benches<'_>) {
+pub(super) fn an_async_handler_outside_a_runtime_is_refused(on: &Benches<'_>) {
     let bench = on.bench();
     let queue = bench.queue.clone();
     let builder = || Runner::builder(&queue).on_async("k", |_, ()| async { Ok(Outcome::Done) });
@@ -306,7 +306,7 @@ pub(super) fn an_async_handler_outside_of_a_runtime_is_refused_and_the_queue_sta
     builder().start().unwrap().stop().unwrap();
 }
 
-pub(super) fn stop_async_and_drain_async_let_the_futures_of_their_own_thread_end(on: &Benches<'_>) {
+pub(super) fn stop_async_and_drain_async_do_not_block_their_thread(on: &Benches<'_>) {
     let bench = on.bench();
     let queue = bench.queue.clone();
     let jobs = queue.clone();
@@ -331,7 +331,7 @@ pub(super) fn stop_async_and_drain_async_let_the_futures_of_their_own_thread_end
     assert_eq!((summary.finished, queue.counts().finished), (5, 6));
 }
 
-pub(super) fn stop_within_async_drops_the_futures_that_still_run_and_names_their_jobs(on: &Benches<'_>) {
+pub(super) fn stop_within_async_drops_and_names_running_jobs(on: &Benches<'_>) {
     let bench = on.bench();
     let queue = bench.queue.clone();
     let jobs = queue.clone();
@@ -353,7 +353,7 @@ pub(super) fn stop_within_async_drops_the_futures_that_still_run_and_names_their
     assert_eq!(bench.info("a").failures, 0, "it is handed back");
 }
 
-pub(super) fn a_runner_that_async_code_drops_or_whose_stop_it_drops_ends_without_a_wait(on: &Benches<'_>) {
+pub(super) fn a_runner_dropped_in_async_code_ends_without_blocking(on: &Benches<'_>) {
     let bench = on.bench();
     let queue = bench.queue.clone();
     let jobs = queue.clone();
@@ -397,7 +397,7 @@ pub(super) fn a_runner_that_async_code_drops_or_whose_stop_it_drops_ends_without
     assert_eq!(queue.counts().finished, 3);
 }
 
-pub(super) fn stop_async_within_a_future_of_the_runner_asks_for_the_stop_and_waits_for_nothing(on: &Benches<'_>) {
+pub(super) fn stop_async_inside_a_future_returns_at_once(on: &Benches<'_>) {
     let bench = on.bench();
     let queue = bench.queue.clone();
     let (own, (told, tells)) = (Arc::new(Mutex::new(None::<Runner>)), bounded(1));

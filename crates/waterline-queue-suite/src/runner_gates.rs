@@ -40,7 +40,7 @@ impl Switch {
     }
 }
 
-pub(super) fn q31_a_runner_at_a_closed_gate_claims_nothing_and_asks_again_after_each_2_seconds(on: &Benches<'_>) {
+pub(super) fn q31_a_closed_gate_is_asked_again_every_2_seconds(on: &Benches<'_>) {
     let bench = on.bench();
     let (queue, clock) = bench.handles();
     let switch = Switch::default();
@@ -72,7 +72,7 @@ pub(super) fn q31_a_runner_at_a_closed_gate_claims_nothing_and_asks_again_after_
     runner.stop().unwrap();
 }
 
-pub(super) fn q31_a_gate_that_closes_during_a_job_lets_it_end_and_no_other_one_begin(on: &Benches<'_>) {
+pub(super) fn q31_a_gate_that_closes_lets_running_jobs_end(on: &Benches<'_>) {
     let bench = on.bench();
     let (queue, clock) = bench.handles();
     let switch = Switch::default();
@@ -99,7 +99,7 @@ pub(super) fn q31_a_gate_that_closes_during_a_job_lets_it_end_and_no_other_one_b
     assert_eq!(queue.status().unwrap().waits, Waits::NoWorker, "the gate is gone with its runner");
 }
 
-pub(super) fn q31_the_ends_of_deferred_jobs_are_written_while_a_gate_is_closed(on: &Benches<'_>) {
+pub(super) fn q31_a_closed_gate_holds_up_no_deferred_end(on: &Benches<'_>) {
     let bench = on.bench();
     let (queue, clock) = bench.handles();
     let switch = Switch::default();
@@ -126,7 +126,7 @@ pub(super) fn q31_the_ends_of_deferred_jobs_are_written_while_a_gate_is_closed(o
     runner.stop().unwrap();
 }
 
-pub(super) fn q31_a_drain_ends_at_a_closed_gate_if_a_job_is_due_and_says_why(on: &Benches<'_>) {
+pub(super) fn q31_a_drain_ends_at_a_closed_gate_if_a_job_is_due(on: &Benches<'_>) {
     let bench = on.bench();
     let (queue, clock) = bench.handles();
     let switch = Switch::default();
@@ -145,7 +145,7 @@ pub(super) fn q31_a_drain_ends_at_a_closed_gate_if_a_job_is_due_and_says_why(on:
     assert_eq!(drain().finished, 1);
 }
 
-pub(super) fn q31_a_drain_whose_gate_closes_and_whose_time_is_over_waits_for_its_jobs(on: &Benches<'_>) {
+pub(super) fn q31_a_drain_behind_a_closed_gate_waits_for_its_jobs(on: &Benches<'_>) {
     let bench = on.bench();
     let (queue, clock) = bench.handles();
     let switch = Switch::default();
@@ -167,7 +167,7 @@ pub(super) fn q31_a_drain_whose_gate_closes_and_whose_time_is_over_waits_for_its
     assert_eq!((drained.finished, queue.counts().ready), (1, 1), "{drained}");
 }
 
-pub(super) fn q31_all_gates_must_be_open_and_one_that_panics_is_closed(on: &Benches<'_>) {
+pub(super) fn q31_all_gates_must_be_open_and_a_panicking_one_is_not(on: &Benches<'_>) {
     let bench = on.bench();
     let (queue, clock) = bench.handles();
     let (panics, used) = (Arc::new(AtomicBool::new(true)), Arc::new(Mutex::new(0.9)));

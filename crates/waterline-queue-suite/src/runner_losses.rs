@@ -20,7 +20,7 @@ fn long_functions(bench: &Bench, slots: usize) -> (Runner, Receiver<Running>, Se
     (builder.max_processing(slots).start().unwrap(), begins, end)
 }
 
-pub(super) fn a_function_whose_job_is_removed_is_to_stop_and_the_status_says_that_it_holds_a_slot(on: &Benches<'_>) {
+pub(super) fn the_function_of_a_removed_job_is_told_to_stop(on: &Benches<'_>) {
     let bench = on.bench();
     let (runner, begins, end) = long_functions(&bench, 2);
     bench.queue.push_all(["a", "b", "c"].map(job)).unwrap();
@@ -55,7 +55,7 @@ pub(super) fn a_function_whose_job_is_removed_is_to_stop_and_the_status_says_tha
     assert_eq!((bench.state("d"), status().stuck), (Some(JobState::Finished), None));
 }
 
-pub(super) fn a_deferred_job_that_is_removed_frees_its_slot_and_its_late_report_changes_nothing(on: &Benches<'_>) {
+pub(super) fn a_removed_deferred_job_frees_its_slot(on: &Benches<'_>) {
     let bench = on.bench();
     let ((begun, begins), (ended, ends)) = (unbounded::<(Running, Finisher)>(), unbounded());
     let runner = Runner::builder(&bench.queue)

@@ -12,7 +12,7 @@ use waterline_queue::{
     WorkerInfo,
 };
 
-pub(super) fn no_more_jobs_run_or_are_claimed_than_max_processing(on: &Benches<'_>) {
+pub(super) fn max_processing_bounds_running_and_claimed_jobs(on: &Benches<'_>) {
     let bench = on.bench();
     let queue = bench.queue.clone();
     let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -48,7 +48,7 @@ pub(super) fn no_more_jobs_run_or_are_claimed_than_max_processing(on: &Benches<'
     assert!((1..=3).contains(&most.load(Ordering::SeqCst)), "{most:?}");
 }
 
-pub(super) fn a_runner_with_fewer_slots_lets_its_jobs_end_and_starts_none_until_few_enough_are_left(on: &Benches<'_>) {
+pub(super) fn a_runner_with_fewer_slots_waits_for_its_excess_jobs(on: &Benches<'_>) {
     let bench = on.bench();
     let queue = bench.queue.clone();
     let ((begun, begins), (end, ends)) = (unbounded(), bounded::<()>(0));
@@ -77,7 +77,7 @@ pub(super) fn a_runner_with_fewer_slots_lets_its_jobs_end_and_starts_none_until_
     runner.stop().unwrap();
 }
 
-pub(super) fn the_end_of_a_deferred_job_is_written_although_the_only_slot_left_has_a_long_job(on: &Benches<'_>) {
+pub(super) fn a_deferred_end_is_written_beside_a_long_job(on: &Benches<'_>) {
     let bench = on.bench();
     let queue = bench.queue.clone();
     let ((begun, begins), (end, ends)) = (unbounded(), bounded::<()>(0));
@@ -106,7 +106,7 @@ pub(super) fn the_end_of_a_deferred_job_is_written_although_the_only_slot_left_h
     runner.stop().unwrap();
 }
 
-pub(super) fn jobs_of_all_kinds_end_while_somebody_changes_the_number_of_slots_again_and_again(on: &Benches<'_>) {
+pub(super) fn jobs_end_while_the_number_of_slots_keeps_changing(on: &Benches<'_>) {
     const ROUNDS: usize = 100;
     let bench = on.bench();
     let queue = bench.queue.clone();
@@ -134,7 +134,7 @@ pub(super) fn jobs_of_all_kinds_end_while_somebody_changes_the_number_of_slots_a
     ends("the runner", move || runner.stop().unwrap());
 }
 
-pub(super) fn a_runner_without_a_slot_is_refused_and_a_handler_may_change_their_number(on: &Benches<'_>) {
+pub(super) fn slots_can_be_changed_by_a_handler_but_never_to_zero(on: &Benches<'_>) {
     let bench = on.bench();
     let queue = bench.queue.clone();
     let own = Arc::new(Mutex::new(None::<Runner>));
@@ -164,7 +164,7 @@ pub(super) fn a_runner_without_a_slot_is_refused_and_a_handler_may_change_their_
     runner.stop().unwrap();
 }
 
-pub(super) fn a_slot_that_is_free_again_is_filled_although_the_thread_that_freed_it_runs_a_long_job(on: &Benches<'_>) {
+pub(super) fn a_freed_slot_is_filled_while_its_thread_is_busy(on: &Benches<'_>) {
     let bench = on.bench();
     let queue = &bench.queue;
     for _ in 0..20 {
@@ -190,7 +190,7 @@ pub(super) fn a_slot_that_is_free_again_is_filled_although_the_thread_that_freed
     }
 }
 
-pub(super) fn long_jobs_in_all_slots_but_one_do_not_hold_up_the_others(on: &Benches<'_>) {
+pub(super) fn long_jobs_in_all_slots_but_one_hold_up_no_other(on: &Benches<'_>) {
     let bench = on.bench();
     let queue = bench.queue.clone();
     let (release, is_released) = bounded::<()>(0);
@@ -212,7 +212,7 @@ pub(super) fn long_jobs_in_all_slots_but_one_do_not_hold_up_the_others(on: &Benc
     runner.stop().unwrap();
 }
 
-pub(super) fn a_hook_of_an_end_that_takes_long_holds_up_no_other_end_and_no_claim(on: &Benches<'_>) {
+pub(super) fn a_slow_teardown_holds_up_no_other_end_or_claim(on: &Benches<'_>) {
     let bench = on.bench();
     let ((begun, begins), (end, is_ended)) = (unbounded(), bounded::<()>(0));
     let ((told, tells), (release, is_released)) = (unbounded(), bounded::<()>(0));
@@ -246,9 +246,7 @@ pub(super) fn a_hook_of_an_end_that_takes_long_holds_up_no_other_end_and_no_clai
 }
 
 /// Short jobs are claimed several at a time.
-pub(super) fn a_long_job_holds_up_neither_the_ends_before_it_nor_the_jobs_that_were_claimed_beside_it(
-    on: &Benches<'_>,
-) {
+pub(super) fn a_long_job_holds_up_no_job_claimed_beside_it(on: &Benches<'_>) {
     const JOBS: u64 = 300;
     const LONG_JOBS: [u64; 5] = [60, 120, 180, 240, JOBS - 5];
     let bench = on.bench();
@@ -271,7 +269,7 @@ pub(super) fn a_long_job_holds_up_neither_the_ends_before_it_nor_the_jobs_that_w
     runner.stop().unwrap();
 }
 
-pub(super) fn whoever_looks_sees_a_runner_with_its_slots_kinds_and_jobs_until_it_has_stopped(on: &Benches<'_>) {
+pub(super) fn workers_lists_a_runner_until_it_has_stopped(on: &Benches<'_>) {
     let bench = on.bench();
     let (queue, clock) = bench.handles();
     let ((begun, begins), (end, ends)) = (unbounded(), bounded::<()>(0));
@@ -309,7 +307,7 @@ pub(super) fn whoever_looks_sees_a_runner_with_its_slots_kinds_and_jobs_until_it
     assert_eq!(queue.workers().unwrap(), []);
 }
 
-pub(super) fn a_caller_of_accept_is_a_worker_as_long_as_it_has_a_job(on: &Benches<'_>) {
+pub(super) fn workers_lists_a_caller_of_accept_while_it_has_a_job(on: &Benches<'_>) {
     let bench = on.bench();
     let queue = &bench.queue;
     queue.push_all([of("k").id("a"), of("k").id("b")]).unwrap();

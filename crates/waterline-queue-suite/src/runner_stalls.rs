@@ -35,7 +35,7 @@ fn long(bench: &Bench, kinds: &[&str], slots: usize) -> Long {
     Long { runner: builder.max_processing(slots).start().unwrap(), begins, end, says }
 }
 
-pub(super) fn a_runner_with_all_slots_busy_for_a_lease_says_so_and_again_only_after_twice_the_time(on: &Benches<'_>) {
+pub(super) fn a_stall_is_reported_after_a_lease_then_at_twice_the_time(on: &Benches<'_>) {
     let bench = on.bench();
     let Long { runner, begins, end, says } = long(&bench, &["k"], 2);
     let (begun, said) = (|| begins.recv_timeout(LONG).unwrap(), || says.recv_timeout(LONG).unwrap());
@@ -73,7 +73,7 @@ pub(super) fn a_runner_with_all_slots_busy_for_a_lease_says_so_and_again_only_af
     assert!(says.is_empty());
 }
 
-pub(super) fn a_runner_of_jobs_that_take_long_stands_still_after_ten_of_their_usual_runs(on: &Benches<'_>) {
+pub(super) fn long_jobs_stall_a_runner_after_ten_usual_runs(on: &Benches<'_>) {
     let bench = on.bench();
     let clock = bench.clock.clone();
     bench.push(of("slow").id("usual"));
@@ -99,7 +99,7 @@ pub(super) fn a_runner_of_jobs_that_take_long_stands_still_after_ten_of_their_us
     runner.stop().unwrap();
 }
 
-pub(super) fn a_runner_with_fewer_slots_than_jobs_stands_still_and_anew_from_its_last_end_on(on: &Benches<'_>) {
+pub(super) fn a_stall_with_fewer_slots_restarts_at_the_last_end(on: &Benches<'_>) {
     let bench = on.bench();
     let Long { runner, begins, end, says } = long(&bench, &["k"], 4);
     for id in ["a", "b", "c"] {
@@ -119,7 +119,7 @@ pub(super) fn a_runner_with_fewer_slots_than_jobs_stands_still_and_anew_from_its
     runner.stop().unwrap();
 }
 
-pub(super) fn jobs_that_are_meant_to_run_on_and_on_are_no_standstill(on: &Benches<'_>) {
+pub(super) fn jobs_meant_to_run_on_are_no_stall(on: &Benches<'_>) {
     let bench = on.bench_with(QueueOptions::default().heal_after(MINUTE));
     let Long { runner, begins, end, says } = long(&bench, &["k"], 1);
     bench.push(of("k").id("a"));

@@ -46,7 +46,7 @@ fn bring(bench: &Bench, id: &str, place: Place) -> Option<Lease> {
     None
 }
 
-pub(super) fn c01_to_c05_a_push_on_each_state_does_as_the_table_says(on: &Benches<'_>) {
+pub(super) fn c01_to_c05_a_push_in_each_state_follows_the_table(on: &Benches<'_>) {
     let other = noon() + 2 * DAY;
     let bench = on.bench();
     for place in PLACES {
@@ -102,7 +102,7 @@ pub(super) fn c01_to_c05_a_push_on_each_state_does_as_the_table_says(on: &Benche
     }
 }
 
-pub(super) fn c06_c07_c22_a_removal_and_a_look_on_each_state_do_as_the_table_says(on: &Benches<'_>) {
+pub(super) fn c06_c07_c22_removals_and_reads_follow_the_table(on: &Benches<'_>) {
     let states = [
         Some(JobState::Ready),
         None,
@@ -179,7 +179,7 @@ fn lose(bench: &Bench, id: &str, loss: Loss, place: Place) -> (Lease, Option<Lea
     (lease, bring(bench, id, place))
 }
 
-pub(super) fn c13_c15_each_call_of_a_lost_lease_is_halt_and_writes_nothing_wherever_its_job_is(on: &Benches<'_>) {
+pub(super) fn c13_c15_each_call_of_a_lost_lease_halts(on: &Benches<'_>) {
     type Call = fn(&mut Lease) -> Result<(), QueueError>;
     let calls: [Call; 8] = [
         |lease| lease.update(None),

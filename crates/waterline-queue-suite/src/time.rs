@@ -16,7 +16,7 @@ fn options() -> QueueOptions {
     QueueOptions::default().lease(MINUTE).retry(Retry::fixed(SECOND)).retention(Retention::For(SECOND)).dead_for(SECOND)
 }
 
-pub(super) fn c20_a_silent_worker_is_noticed_by_whoever_looks(on: &Benches<'_>) {
+pub(super) fn c20_every_read_notices_a_silent_worker(on: &Benches<'_>) {
     type Looks = fn(&Queue) -> bool;
     let looks: [(&str, Looks); 5] = [
         ("state", |queue| queue.state("a").unwrap() == Some(JobState::Scheduled)),
@@ -33,7 +33,7 @@ pub(super) fn c20_a_silent_worker_is_noticed_by_whoever_looks(on: &Benches<'_>) 
     }
 }
 
-pub(super) fn rows_whose_time_is_over_are_neither_shown_nor_counted(on: &Benches<'_>) {
+pub(super) fn expired_rows_are_neither_shown_nor_counted(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     bench.finished("finished");
     bench.running("dead").bury("no way").unwrap();
@@ -48,7 +48,7 @@ pub(super) fn rows_whose_time_is_over_are_neither_shown_nor_counted(on: &Benches
     assert_eq!((bench.state("expires"), bench.queue.counts().dead), (Some(JobState::Dead), 1));
 }
 
-pub(super) fn a_finished_job_shows_its_failures_beside_its_last_error(on: &Benches<'_>) {
+pub(super) fn a_finished_job_shows_its_failures_and_last_error(on: &Benches<'_>) {
     let bench = on.bench_with(QueueOptions::default().retry(Retry::fixed(Duration::ZERO)));
     bench.running("a").retry("it fails").unwrap();
     bench.finish("a");

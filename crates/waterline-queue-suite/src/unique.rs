@@ -34,7 +34,7 @@ fn skipped(bench: &Bench, id: &str) -> Option<Skipped> {
 
 // Unique jobs.
 
-pub(super) fn m11_a_twin_is_refused_until_the_job_is_claimed_and_a_running_job_refuses_none(on: &Benches<'_>) {
+pub(super) fn m11_until_claimed_refuses_twins_until_the_claim(on: &Benches<'_>) {
     let bench = on.bench();
     assert_eq!(bench.push(until_claimed("a")), PushOutcome::Added);
     let refused = bench.queue.push(until_claimed("b")).unwrap();
@@ -49,7 +49,7 @@ pub(super) fn m11_a_twin_is_refused_until_the_job_is_claimed_and_a_running_job_r
     assert_eq!(bench.push(until_claimed("c")), duplicate("b"), "and releases none");
 }
 
-pub(super) fn m11_twins_within_one_call_are_one_job_the_first(on: &Benches<'_>) {
+pub(super) fn m11_twins_within_one_call_are_one_job(on: &Benches<'_>) {
     let bench = on.bench();
     let pushed = bench.queue.push_all([until_claimed("a"), until_claimed("b"), until_claimed("c")]).unwrap();
     let outcomes: Vec<_> = pushed.into_iter().map(|pushed| pushed.outcome).collect();
@@ -58,7 +58,7 @@ pub(super) fn m11_twins_within_one_call_are_one_job_the_first(on: &Benches<'_>) 
 }
 
 /// A client that has heard no answer pushes once more.
-pub(super) fn a_unique_job_with_an_id_of_the_users_is_not_pushed_twice(on: &Benches<'_>) {
+pub(super) fn a_unique_job_with_a_given_id_is_not_pushed_twice(on: &Benches<'_>) {
     let hour = || Unique::within(HOUR);
     for (name, unique, refuses) in [
         // While it waits, while it runs, and when it has finished.
@@ -94,7 +94,7 @@ pub(super) fn a_unique_job_with_an_id_of_the_users_is_not_pushed_twice(on: &Benc
     assert_eq!(bench.info("a").run_at, Some(noon() + MINUTE));
 }
 
-pub(super) fn m12_a_job_that_is_retried_does_not_register_again(on: &Benches<'_>) {
+pub(super) fn m12_a_retried_job_does_not_register_again(on: &Benches<'_>) {
     let bench = on.bench();
     bench.push(until_claimed("a"));
     bench.claim().snooze(noon()).unwrap();
@@ -104,7 +104,7 @@ pub(super) fn m12_a_job_that_is_retried_does_not_register_again(on: &Benches<'_>
     assert_eq!(bench.push(until_claimed("c")), duplicate("b"));
 }
 
-pub(super) fn a_twin_is_welcome_once_the_job_has_died_expired_or_was_removed(on: &Benches<'_>) {
+pub(super) fn a_twin_is_accepted_once_the_job_is_dead_or_removed(on: &Benches<'_>) {
     let bench = on.bench();
     bench.push(until_done("a"));
     bench.claim().bury("no").unwrap();
@@ -134,7 +134,7 @@ pub(super) fn only_the_owner_of_a_mark_releases_it(on: &Benches<'_>) {
     assert_eq!(bench.push(until_done("c")), PushOutcome::Added);
 }
 
-pub(super) fn q29_a_window_refuses_twins_whatever_became_of_the_job_unless_it_is_removed(on: &Benches<'_>) {
+pub(super) fn q29_a_window_refuses_twins_unless_the_job_is_removed(on: &Benches<'_>) {
     let bench = on.bench();
     let within = |id: &str| page(id, "/", Unique::within(MINUTE)).retention(Retention::Drop);
     bench.push(within("a"));
@@ -175,7 +175,7 @@ pub(super) fn m03_the_order_of_fields_makes_no_difference(on: &Benches<'_>) {
     assert_eq!(bench.push(other_kind.unique(Unique::until_claimed())), PushOutcome::Added);
 }
 
-pub(super) fn a_clash_replaces_a_twin_that_waits_and_never_one_that_runs(on: &Benches<'_>) {
+pub(super) fn a_clash_replaces_a_waiting_twin_but_no_running_one(on: &Benches<'_>) {
     let bench = on.bench();
     let replace = |id: &str| page(id, "/", Unique::until_done().on_clash(Clash::Replace));
     bench.push(replace("a"));
@@ -192,7 +192,7 @@ pub(super) fn a_clash_replaces_a_twin_that_waits_and_never_one_that_runs(on: &Be
     assert_eq!(bench.claim_all(), ["c"]);
 }
 
-pub(super) fn m12_the_earlier_time_wins_where_the_job_asks_for_that(on: &Benches<'_>) {
+pub(super) fn m12_clash_earliest_takes_the_earlier_time(on: &Benches<'_>) {
     let bench = on.bench();
     let earliest = |id: &str| page(id, "/", Unique::until_claimed().on_clash(Clash::Earliest));
     bench.push(earliest("a").delay(MINUTE));
@@ -207,7 +207,7 @@ pub(super) fn m12_the_earlier_time_wins_where_the_job_asks_for_that(on: &Benches
     assert_eq!(bench.info("x").run_at, Some(noon() + MINUTE));
 }
 
-pub(super) fn a_push_of_the_same_id_is_no_twin_of_itself_and_takes_its_new_fingerprint(on: &Benches<'_>) {
+pub(super) fn a_repushed_job_is_no_twin_of_itself(on: &Benches<'_>) {
     let bench = on.bench();
     bench.push(until_done("a"));
     assert_eq!(bench.push(page("a", "/new", Unique::until_done()).delay(SECOND)), PushOutcome::Rescheduled);
@@ -219,7 +219,7 @@ pub(super) fn a_push_of_the_same_id_is_no_twin_of_itself_and_takes_its_new_finge
     assert_eq!(bench.push(page("c", "/new", Unique::until_done())), PushOutcome::Added);
 }
 
-pub(super) fn a_dead_job_that_is_requeued_is_unique_again_unless_it_has_a_twin_by_now(on: &Benches<'_>) {
+pub(super) fn a_requeued_job_is_unique_again_unless_it_has_a_twin(on: &Benches<'_>) {
     let bench = on.bench();
     bench.push(until_done("a"));
     bench.claim().bury("no").unwrap();
@@ -233,7 +233,7 @@ pub(super) fn a_dead_job_that_is_requeued_is_unique_again_unless_it_has_a_twin_b
     assert_eq!(bench.push(until_done("c")), PushOutcome::Added);
 }
 
-pub(super) fn a_job_that_runs_once_more_stays_unique_until_it_is_done(on: &Benches<'_>) {
+pub(super) fn a_job_that_runs_again_stays_unique_until_done(on: &Benches<'_>) {
     let bench = on.bench();
     bench.push(until_done("a"));
     let mut lease = bench.claim();
@@ -244,7 +244,7 @@ pub(super) fn a_job_that_runs_once_more_stays_unique_until_it_is_done(on: &Bench
     assert_eq!(bench.push(until_done("b")), PushOutcome::Added);
 }
 
-pub(super) fn a_window_that_is_over_goes_with_its_job_however_clocks_are_set(on: &Benches<'_>) {
+pub(super) fn an_expired_window_goes_with_its_job_on_any_clock(on: &Benches<'_>) {
     let bench = on.bench();
     bench.push(page("a", "/", Unique::within(Duration::ZERO)));
     assert_eq!(bench.push(job("a").delay(SECOND)), PushOutcome::Rescheduled);
@@ -254,7 +254,7 @@ pub(super) fn a_window_that_is_over_goes_with_its_job_however_clocks_are_set(on:
 
 // Jobs that a twin has made needless.
 
-pub(super) fn p08_a_job_is_skipped_if_a_twin_began_after_its_push_and_succeeded(on: &Benches<'_>) {
+pub(super) fn p08_a_job_is_skipped_if_a_twin_has_run_since_its_push(on: &Benches<'_>) {
     let bench = on.bench();
     for id in ["a", "b"] {
         bench.push(executed(id));
@@ -267,7 +267,7 @@ pub(super) fn p08_a_job_is_skipped_if_a_twin_began_after_its_push_and_succeeded(
     assert_eq!(bench.claim_all(), ["c"], "it was pushed after the run");
 }
 
-pub(super) fn a_run_that_began_before_the_push_makes_nothing_needless_however_clocks_are_set(on: &Benches<'_>) {
+pub(super) fn a_run_that_began_before_the_push_skips_no_job(on: &Benches<'_>) {
     let bench = on.bench();
     bench.push(executed("a"));
     let mut a = bench.claim();
@@ -278,7 +278,7 @@ pub(super) fn a_run_that_began_before_the_push_makes_nothing_needless_however_cl
     assert_eq!(skipped(&bench, "b"), None);
 }
 
-pub(super) fn a_claim_of_jobs_for_later_passes_all_that_are_needless(on: &Benches<'_>) {
+pub(super) fn an_early_claim_passes_all_needless_jobs(on: &Benches<'_>) {
     let bench = on.bench();
     // More of them than one look takes.
     bench.queue.push_all((0..200).map(|n| executed(&format!("{n:03}")).delay(MINUTE))).unwrap();
@@ -290,7 +290,7 @@ pub(super) fn a_claim_of_jobs_for_later_passes_all_that_are_needless(on: &Benche
     assert_eq!(bench.queue.counts().finished, 201);
 }
 
-pub(super) fn p09_a_run_that_fails_makes_nothing_needless_and_no_retry_is(on: &Benches<'_>) {
+pub(super) fn p09_a_failed_run_skips_no_job_and_no_retry_is_skipped(on: &Benches<'_>) {
     let bench = on.bench();
     for id in ["a", "b", "c"] {
         bench.push(executed(id).retry(Retry::fixed(SECOND).max_attempts(2)));
@@ -306,7 +306,7 @@ pub(super) fn p09_a_run_that_fails_makes_nothing_needless_and_no_retry_is(on: &B
     assert_eq!(skipped(&bench, "a"), None);
 }
 
-pub(super) fn p08_the_own_earlier_run_of_a_job_does_not_make_its_next_run_needless(on: &Benches<'_>) {
+pub(super) fn p08_a_jobs_own_run_does_not_skip_its_next_one(on: &Benches<'_>) {
     let bench = on.bench();
     bench.push(executed("a"));
     let mut lease = bench.claim();
@@ -318,7 +318,7 @@ pub(super) fn p08_the_own_earlier_run_of_a_job_does_not_make_its_next_run_needle
     assert_eq!(skipped(&bench, "a"), None);
 }
 
-pub(super) fn a_success_is_remembered_for_a_day_and_over_a_restart(on: &Benches<'_>) {
+pub(super) fn a_success_is_remembered_for_a_day_over_a_restart(on: &Benches<'_>) {
     let mut bench = on.bench();
     bench.push(executed("a"));
     bench.push(executed("b").delay(DAY - MILLI));
@@ -334,7 +334,7 @@ pub(super) fn a_success_is_remembered_for_a_day_and_over_a_restart(on: &Benches<
 
 // Expiry.
 
-pub(super) fn p07_a_job_that_nobody_took_in_time_is_dead_and_says_why(on: &Benches<'_>) {
+pub(super) fn p07_a_job_not_claimed_in_time_is_dead_and_says_why(on: &Benches<'_>) {
     let bench = on.bench();
     bench.push(job("a").expires(SECOND));
     bench.push(job("b").expires(SECOND + MILLI));
@@ -353,7 +353,7 @@ pub(super) fn p07_a_job_that_nobody_took_in_time_is_dead_and_says_why(on: &Bench
     assert_eq!(bench.state("runs"), Some(JobState::Finished), "a job that runs does not expire");
 }
 
-pub(super) fn p07_a_sweep_ends_expired_jobs_that_no_claim_reaches(on: &Benches<'_>) {
+pub(super) fn p07_a_sweep_buries_expired_jobs_no_claim_reaches(on: &Benches<'_>) {
     let bench = on.bench();
     bench.push(job("a").expires(SECOND));
     bench.queue.pause(None).unwrap();
@@ -366,7 +366,7 @@ pub(super) fn p07_a_sweep_ends_expired_jobs_that_no_claim_reaches(on: &Benches<'
     bench.finish("a");
 }
 
-pub(super) fn a_job_that_was_taken_in_time_expires_no_more_however_it_goes_on(on: &Benches<'_>) {
+pub(super) fn a_job_claimed_in_time_never_expires(on: &Benches<'_>) {
     let bench = on.bench();
     let new = || job("a").expires(2 * SECOND).retry(Retry::fixed(MINUTE));
     bench.push(new());
@@ -391,7 +391,7 @@ pub(super) fn a_job_that_was_taken_in_time_expires_no_more_however_it_goes_on(on
     bench.finish("a");
 }
 
-pub(super) fn a_push_of_the_same_id_replaces_the_expiry(on: &Benches<'_>) {
+pub(super) fn a_repush_replaces_the_expiry(on: &Benches<'_>) {
     let bench = on.bench();
     bench.push(job("a").expires(SECOND));
     bench.push(job("a").delay(SECOND));

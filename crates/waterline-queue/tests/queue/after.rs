@@ -30,7 +30,7 @@ const FINISHED: Option<JobState> = Some(JobState::Finished);
 // Cycles.
 
 #[test]
-fn a_search_for_a_cycle_that_gets_long_is_given_up_and_the_job_is_refused() {
+fn a_job_whose_cycle_search_takes_too_long_is_refused() {
     let bench = Bench::in_memory(options());
     bench.push(job("a"));
     bench.push(job("b").after(["a"]));
@@ -46,7 +46,7 @@ fn a_search_for_a_cycle_that_gets_long_is_given_up_and_the_job_is_refused() {
 // Several jobs at once.
 
 #[test]
-fn a_batch_within_a_write_is_there_with_the_write_or_not_at_all() {
+fn a_batch_in_a_write_commits_with_it_or_not_at_all() {
     on_store(|bench| {
         let (queue, table) = (&bench.queue, bench.store().table("t").unwrap());
         let mut ids = Vec::new();
@@ -75,7 +75,7 @@ fn a_batch_within_a_write_is_there_with_the_write_or_not_at_all() {
 }
 
 #[test]
-fn a_stream_whose_push_waits_for_a_job_that_never_was_halts_there_and_skips_nothing() {
+fn a_stream_halts_at_a_push_after_an_unknown_job() {
     on_store(|bench| {
         let progress = || bench.store().progress("orders");
         let orders = || -> MemoryJobs<u64> { (0..3u64).collect() };
@@ -107,7 +107,7 @@ fn a_stream_whose_push_waits_for_a_job_that_never_was_halts_there_and_skips_noth
 }
 
 #[test]
-fn a_job_whose_push_waits_for_a_job_that_never_was_fails_and_is_tried_again() {
+fn a_handler_that_pushes_after_an_unknown_job_is_retried() {
     on_store(|bench| {
         bench.push(job("a").retry(Retry::fixed(SECOND).max_attempts(2)));
         let queue = bench.queue.clone();
@@ -134,7 +134,7 @@ fn a_job_whose_push_waits_for_a_job_that_never_was_fails_and_is_tried_again() {
 // Many jobs.
 
 #[test]
-fn ten_thousand_jobs_that_wait_for_one_become_ready_some_at_a_time_also_after_a_restart() {
+fn ten_thousand_waiting_jobs_become_ready_in_batches() {
     on_store(|Bench { queue, clock: _, database, options, .. }| {
         queue.push(job("a")).unwrap();
         queue.push_all((0..10_000).map(|n| job(&format!("{n:05}")).after(["a"]))).unwrap();
@@ -158,7 +158,7 @@ fn ten_thousand_jobs_that_wait_for_one_become_ready_some_at_a_time_also_after_a_
 }
 
 #[test]
-fn a_chain_of_ten_thousand_jobs_dies_some_at_a_time() {
+fn a_chain_of_ten_thousand_jobs_dies_in_batches() {
     on_store(|bench| {
         bench.queue.push_all(chain(10_000)).unwrap();
         bench.bury("09999");
@@ -186,7 +186,7 @@ fn chain(links: usize) -> impl Iterator<Item = NewJob> {
 }
 
 #[test]
-fn a_requeue_of_a_long_chain_that_is_cut_short_leaves_nobody_ready_before_its_time() {
+fn an_interrupted_requeue_of_a_chain_readies_no_job_early() {
     let clock = Clock::manual(noon());
     let options = options().clock(clock);
     let disk = FaultyStore::new().unwrap();
@@ -214,7 +214,7 @@ fn a_requeue_of_a_long_chain_that_is_cut_short_leaves_nobody_ready_before_its_ti
 }
 
 #[test]
-fn each_job_of_a_long_batch_costs_two_writes_to_its_end_and_no_more() {
+fn each_job_of_a_long_batch_costs_two_writes() {
     let disk = FaultyStore::new().unwrap();
     let queue = Queue::open(&disk.store(), "q", options().clock(Clock::manual(noon()))).unwrap();
     let before = disk.writes();
@@ -238,7 +238,7 @@ fn stored(disk: &Disk) -> Vec<(Vec<u8>, usize)> {
 }
 
 #[test]
-fn jobs_that_have_gone_leave_nothing_of_their_waits() {
+fn jobs_that_are_gone_leave_no_wait_records() {
     let (disk, clock) = (Disk::default(), Clock::manual(noon()));
     let options =
         options().clock(clock.clone()).ids_for(Duration::ZERO).retention(Retention::Drop).dead_for(Duration::ZERO);
@@ -267,7 +267,7 @@ fn jobs_that_have_gone_leave_nothing_of_their_waits() {
 }
 
 #[test]
-fn a_job_that_nobody_waits_for_and_that_waits_for_nobody_is_stored_as_ever() {
+fn a_job_without_waits_stores_no_extra_bytes() {
     let (disk, clock) = (Disk::default(), Clock::manual(noon()));
     let queue = Queue::open(&disk.open(&Store::options()).unwrap(), "q", options().clock(clock.clone())).unwrap();
     let size = |part: u8| stored(&disk).iter().find(|(key, _)| key[4] == part).map(|(_, size)| *size);
@@ -284,7 +284,7 @@ fn a_job_that_nobody_waits_for_and_that_waits_for_nobody_is_stored_as_ever() {
 }
 
 #[test]
-fn the_records_of_a_wait_are_laid_out_as_the_page_design_says() {
+fn wait_records_have_the_documented_layout() {
     let (disk, clock) = (Disk::default(), Clock::manual(noon()));
     let queue = Queue::open(&disk.open(&Store::options()).unwrap(), "q", options().clock(clock.clone())).unwrap();
     queue.push_all([job("x"), job("end").after(["x"])]).unwrap();
@@ -328,7 +328,7 @@ fn queue_number(disk: &Disk) -> [u8; 4] {
 // Crashes.
 
 #[test]
-fn the_end_of_a_batch_is_ready_in_the_write_of_the_last_end_after_a_crash_at_any_write() {
+fn the_last_job_of_a_batch_survives_a_crash_at_any_write() {
     let live = |trial: &Trial| {
         let clock = Clock::manual(noon());
         let queue = Queue::open(&trial.store(), "q", options().clock(clock.clone())).unwrap();
@@ -381,7 +381,7 @@ fn the_end_of_a_batch_is_ready_in_the_write_of_the_last_end_after_a_crash_at_any
 }
 
 #[test]
-fn a_write_that_fails_changes_nobody_who_waits() {
+fn a_failed_write_changes_no_waiting_job() {
     let disk = FaultyStore::new().unwrap();
     let queue = Queue::open(&disk.store(), "q", options().clock(Clock::manual(noon()))).unwrap();
     disk.fail(0..1);

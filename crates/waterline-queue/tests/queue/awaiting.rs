@@ -79,7 +79,7 @@ async fn end_of(mut job: Subscription, way: usize) -> Option<Seen> {
 }
 
 #[test]
-fn a_task_that_waits_for_a_job_is_told_its_end_as_a_thread_is() {
+fn a_waiting_task_sees_the_same_end_as_a_thread() {
     on_each_run(&QueueOptions::default(), |bench| async move {
         for (end, ways) in [("finished", 0..5), ("dead", 0..3), ("removed", 0..5)] {
             for way in ways {
@@ -106,7 +106,7 @@ fn a_task_that_waits_for_a_job_is_told_its_end_as_a_thread_is() {
 }
 
 #[test]
-fn a_wait_tells_what_has_come_before_it_and_ends_with_its_time() {
+fn a_wait_reports_earlier_ends_and_stops_at_its_deadline() {
     on_each_run(&QueueOptions::default().retention(Retention::Keep), |bench| async move {
         bench.push(job("a"));
         bench.push(job("b"));
@@ -147,7 +147,7 @@ fn a_wait_tells_what_has_come_before_it_and_ends_with_its_time() {
 }
 
 #[test]
-fn by_the_clock_of_the_system_a_wait_ends_by_itself() {
+fn waits_time_out_on_the_system_clock() {
     run(|| async {
         let queue = Queue::open(&waterline::Store::in_memory(), "q", QueueOptions::default().max_waiting(1)).unwrap();
         queue.push_async(job("a")).await.unwrap();
@@ -162,7 +162,7 @@ fn by_the_clock_of_the_system_a_wait_ends_by_itself() {
 }
 
 #[test]
-fn tasks_that_wait_need_no_worker_to_see_what_time_brings_also_when_the_one_that_looks_is_dropped() {
+fn due_jobs_wake_tasks_after_the_timekeeping_task_is_dropped() {
     on_each_run(&QueueOptions::default().retention(Retention::Drop), |bench| async move {
         let ids: Vec<_> = (0..20).map(|nth| bench.queue.push(job(&nth.to_string()).delay(HOUR)).unwrap().id).collect();
         let mut tasks = Vec::new();
@@ -188,7 +188,7 @@ fn tasks_that_wait_need_no_worker_to_see_what_time_brings_also_when_the_one_that
 }
 
 #[test]
-fn a_thousand_tasks_wait_with_no_thread_of_their_own() {
+fn a_thousand_tasks_wait_without_threads() {
     on_each_run(&QueueOptions::default(), |bench| async move {
         let jobs = (0..1000).map(|nth| job(&nth.to_string()));
         let mut tasks = Vec::new();
@@ -208,7 +208,7 @@ fn a_thousand_tasks_wait_with_no_thread_of_their_own() {
 }
 
 #[test]
-fn a_push_that_is_polled_is_made_whether_or_not_somebody_hears_of_it() {
+fn a_push_is_made_once_its_future_has_been_polled() {
     on_each_run(&QueueOptions::default(), |bench| async move {
         drop(bench.queue.push_async(job("never polled")));
         let _ = poll_once(pin!(bench.queue.push_async(job("polled"))).as_mut());
@@ -234,7 +234,7 @@ fn a_push_that_is_polled_is_made_whether_or_not_somebody_hears_of_it() {
 }
 
 #[test]
-fn outside_of_a_runtime_a_call_is_refused_and_nothing_is_pushed() {
+fn outside_a_runtime_a_push_is_refused() {
     on_each(&QueueOptions::default(), |bench| {
         let mut push = pin!(bench.queue.push_async(job("a")));
         let Poll::Ready(Err(error)) = poll_once(push.as_mut()) else { panic!("it waits for nothing") };
@@ -251,7 +251,7 @@ fn outside_of_a_runtime_a_call_is_refused_and_nothing_is_pushed() {
 }
 
 #[test]
-fn a_claim_whose_future_is_dropped_is_put_back_and_counts_for_nothing() {
+fn a_claim_whose_future_is_dropped_is_undone() {
     on_each_run(&QueueOptions::default(), |bench| async move {
         bench.push(job("a"));
         for is_claimed in [false, true] {
@@ -278,7 +278,7 @@ fn a_claim_whose_future_is_dropped_is_put_back_and_counts_for_nothing() {
 }
 
 #[test]
-fn a_push_wakes_a_task_that_takes_it_and_one_that_is_dropped_then_wakes_another() {
+fn a_push_wakes_another_task_if_the_woken_one_is_dropped() {
     on_each_run(&QueueOptions::default(), |bench| async move {
         let accept = |accept: Accept| {
             let queue = bench.queue.clone();
@@ -300,7 +300,7 @@ fn a_push_wakes_a_task_that_takes_it_and_one_that_is_dropped_then_wakes_another(
 }
 
 #[test]
-fn a_push_waits_for_room_as_a_task_and_one_that_is_dropped_meanwhile_pushes_nothing() {
+fn an_async_push_waits_for_capacity_unless_it_is_dropped() {
     on_each_run(&QueueOptions::default().max_waiting(1), |bench| async move {
         bench.push(job("a"));
         let push = |id: &'static str| {
@@ -321,7 +321,7 @@ fn a_push_waits_for_room_as_a_task_and_one_that_is_dropped_meanwhile_pushes_noth
 }
 
 #[test]
-fn a_watch_whose_waits_are_dropped_loses_no_change() {
+fn a_watch_loses_no_change_to_dropped_waits() {
     on_each_run(&QueueOptions::default(), |bench| async move {
         let mut watch = bench.queue.watch();
         assert!(poll_once(pin!(watch.wait_async(HOUR))).is_pending());
@@ -401,7 +401,7 @@ fn a_waker_may_call_the_queue() {
 }
 
 #[test]
-fn a_runtime_that_ends_takes_the_calls_with_it_and_the_queue_goes_on() {
+fn the_queue_outlives_a_runtime_that_shuts_down() {
     on_each(&QueueOptions::default(), |bench| {
         ends("a runtime that ends", move || {
             bench.push(job("a"));
@@ -427,7 +427,7 @@ fn a_runtime_that_ends_takes_the_calls_with_it_and_the_queue_goes_on() {
 }
 
 #[test]
-fn a_dropped_claim_costs_its_job_no_attempt_also_if_one_write_fails() {
+fn a_dropped_claim_costs_no_attempt_if_a_write_fails() {
     run(|| async {
         let disk = waterline::testing::FaultyStore::new().unwrap();
         let store = disk.store();
@@ -454,7 +454,7 @@ fn a_dropped_claim_costs_its_job_no_attempt_also_if_one_write_fails() {
 }
 
 #[test]
-fn a_wait_for_one_of_several_jobs_tells_at_the_end_of_its_time_what_time_has_brought() {
+fn wait_any_with_a_zero_timeout_sees_an_expired_lease() {
     on_each_run(&QueueOptions::default(), |bench| async move {
         for is_task in [false, true] {
             bench.push(job("early"));
@@ -479,7 +479,7 @@ fn a_wait_for_one_of_several_jobs_tells_at_the_end_of_its_time_what_time_has_bro
 }
 
 #[test]
-fn a_wait_without_time_sees_what_time_brings_beside_a_task_that_nobody_polls() {
+fn a_zero_timeout_wait_sees_due_jobs_beside_an_unpolled_task() {
     on_each_run(&QueueOptions::default(), |bench| async move {
         bench.push(job("idle").delay(HOUR));
         bench.push(job("a").delay(SECOND));
@@ -501,7 +501,7 @@ fn a_wait_without_time_sees_what_time_brings_beside_a_task_that_nobody_polls() {
 }
 
 #[test]
-fn a_call_of_a_lease_whose_writes_were_made_is_no_halt() {
+fn a_committed_lease_call_never_reports_halt() {
     /// Removes the job as soon as its change is told: before the call that made it is over.
     struct Removes(Queue);
     impl Wake for Removes {

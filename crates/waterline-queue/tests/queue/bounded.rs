@@ -29,7 +29,7 @@ fn assert_full<T: std::fmt::Debug>(answer: Result<T, QueueError>, most: u64) {
 }
 
 #[test]
-fn a_stream_waits_for_room_and_pushes_each_job_once() {
+fn a_stream_waits_for_capacity_and_pushes_each_job_once() {
     on_store(2, |bench| {
         let orders: MemoryJobs<u64> = (0..12).collect();
         let queue = bench.queue.clone();
@@ -61,7 +61,7 @@ fn a_stream_waits_for_room_and_pushes_each_job_once() {
 }
 
 #[test]
-fn a_job_that_pushes_into_its_own_full_queue_lets_others_make_room() {
+fn a_job_that_pushes_into_its_full_queue_is_snoozed() {
     on_store(2, |bench| {
         bench.queue.push_all([NewJob::new("parent", &0).unwrap(), NewJob::new("parent", &1).unwrap()]).unwrap();
         let (next, attempts) = (bench.queue.clone(), bench.store().table("attempts").unwrap());
@@ -93,7 +93,7 @@ fn a_job_that_pushes_into_its_own_full_queue_lets_others_make_room() {
 }
 
 #[test]
-fn a_lease_and_a_write_are_told_that_the_queue_is_full_and_may_try_again() {
+fn writes_into_a_full_queue_fail_and_can_be_retried() {
     on_store(1, |bench| {
         bench.push(job("a"));
         let mut lease = bench.claim();
@@ -149,7 +149,7 @@ fn refused<T: std::fmt::Debug>(answer: Result<T, QueueError>) -> String {
 }
 
 #[test]
-fn a_job_that_the_hook_refuses_is_an_error_of_each_way_to_push_and_is_written_nowhere() {
+fn a_job_the_hook_refuses_writes_nothing() {
     let disk = FaultyStore::new().unwrap();
     let (queue, _, _, asked) = hooked(&disk);
     let writes = disk.writes();
@@ -172,7 +172,7 @@ fn a_job_that_the_hook_refuses_is_an_error_of_each_way_to_push_and_is_written_no
 }
 
 #[test]
-fn a_job_that_the_hook_refuses_leaves_no_mark() {
+fn a_job_the_hook_refuses_leaves_no_mark() {
     let disk = FaultyStore::new().unwrap();
     let (queue, _, _, _) = hooked(&disk);
     // The hook of another life lets it pass.
@@ -192,7 +192,7 @@ fn a_job_that_the_hook_refuses_leaves_no_mark() {
 }
 
 #[test]
-fn the_hook_sees_pushes_and_not_attempts_or_further_runs() {
+fn the_hook_sees_pushes_but_not_attempts() {
     let disk = FaultyStore::new().unwrap();
     let (queue, options, clock, asked) = hooked(&disk);
     queue.push(with(1).id("a")).unwrap();
@@ -211,7 +211,7 @@ fn the_hook_sees_pushes_and_not_attempts_or_further_runs() {
 }
 
 #[test]
-fn a_stream_may_go_on_without_the_jobs_that_the_hook_refuses() {
+fn a_stream_may_skip_jobs_the_hook_refuses() {
     let disk = FaultyStore::new().unwrap();
     let (queue, store) = (hooked(&disk).0, disk.store());
     let stream = |name: &str, is_strict: bool| {
@@ -269,7 +269,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(common::cases(64)))]
 
     #[test]
-    fn a_push_is_refused_if_and_only_if_it_would_make_too_many_jobs_wait(most in 1..4u64, ops in ops()) {
+    fn a_push_is_refused_exactly_above_max_waiting(most in 1..4u64, ops in ops()) {
         let clock = Clock::manual(noon());
         let options = QueueOptions::default().clock(clock.clone()).max_waiting(most);
         let queue = Queue::open(&Store::in_memory(), "q", options.retry(Retry::fixed(SECOND).max_attempts(2))).unwrap();

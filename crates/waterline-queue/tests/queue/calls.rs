@@ -10,7 +10,7 @@ use waterline_queue::{Accept, Clock, JobState, Queue, QueueError, QueueOptions};
 // C13 to C18: the calls of a lease.
 
 #[test]
-fn c14_finish_writes_the_end_and_the_users_writes_together() {
+fn c14_finish_commits_with_the_users_writes() {
     on_store(|bench| {
         let table = bench.store().table("rows").unwrap();
         let mut lease = bench.running("a");
@@ -34,7 +34,7 @@ fn c14_finish_writes_the_end_and_the_users_writes_together() {
 // Retention, death, purge, pause, lists and buffers.
 
 #[test]
-fn a_lease_that_is_over_says_so_although_the_disk_fails() {
+fn a_lost_lease_says_so_even_if_the_disk_fails() {
     let faulty = FaultyStore::new().unwrap();
     let bench = Bench::on(faulty.store(), &Clock::manual(noon()), QueueOptions::default());
     let mut ended = bench.running("ended");
@@ -51,7 +51,7 @@ fn a_lease_that_is_over_says_so_although_the_disk_fails() {
 }
 
 #[test]
-fn a_change_of_a_queue_that_fails_names_what_it_was() {
+fn a_failed_pause_or_resume_names_itself() {
     let faulty = FaultyStore::new().unwrap();
     let bench = Bench::on(faulty.store(), &Clock::manual(noon()), QueueOptions::default());
     bench.queue.pause(None).unwrap();
@@ -65,7 +65,7 @@ fn a_change_of_a_queue_that_fails_names_what_it_was() {
 // Bad input.
 
 #[test]
-fn a_push_into_the_queue_of_another_store_is_refused() {
+fn a_push_into_another_stores_queue_is_refused() {
     on_store(|bench| {
         let other = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();
         let refused = bench.store().write(|effects| other.push_with(effects, job("a")).map(drop));
@@ -75,7 +75,7 @@ fn a_push_into_the_queue_of_another_store_is_refused() {
 }
 
 #[test]
-fn calls_on_a_store_that_fails_change_nothing_and_leave_the_lease_usable() {
+fn a_failing_store_changes_nothing_and_keeps_the_lease() {
     let faulty = FaultyStore::new().unwrap();
     let clock = Clock::manual(noon());
     let queue = Queue::open(&faulty.store(), "q", QueueOptions::default().clock(clock.clone())).unwrap();
@@ -101,7 +101,7 @@ fn calls_on_a_store_that_fails_change_nothing_and_leave_the_lease_usable() {
 }
 
 #[test]
-fn a_lease_that_is_dropped_while_the_store_fails_is_taken_back_after_its_silence() {
+fn a_lease_dropped_on_a_failing_store_expires() {
     let faulty = FaultyStore::new().unwrap();
     let clock = Clock::manual(noon());
     let queue = Queue::open(&faulty.store(), "q", QueueOptions::default().clock(clock.clone())).unwrap();

@@ -55,7 +55,7 @@ async fn crowd(queue: &Queue) -> (Arc<AtomicU64>, Vec<JoinHandle<()>>) {
 }
 
 #[test]
-fn a_claim_wakes_no_task_that_waits_for_another_job() {
+fn a_claim_wakes_no_task_waiting_for_another_job() {
     on_store_with(QueueOptions::default(), |bench| {
         run(async move {
             let (polls, _tasks) = crowd(&bench.queue).await;
@@ -75,7 +75,7 @@ fn a_claim_wakes_no_task_that_waits_for_another_job() {
 }
 
 #[test]
-fn a_change_that_is_told_to_the_task_that_looks_for_all_wakes_no_other_one() {
+fn a_change_for_the_timekeeping_task_wakes_no_other() {
     on_store_with(QueueOptions::default(), |bench| {
         run(async move {
             // It waits first, so it looks for all at what time brings.
@@ -116,7 +116,7 @@ fn a_claim_that_finds_nothing_wakes_no_task() {
 }
 
 #[test]
-fn tasks_that_wait_for_a_job_do_not_look_at_the_clock_one_by_one() {
+fn waiting_tasks_do_not_poll_the_clock() {
     run(async {
         let queue = Queue::open(&waterline::Store::in_memory(), "q", QueueOptions::default()).unwrap();
         queue.push(job("later").delay(HOUR)).unwrap();
@@ -135,7 +135,7 @@ fn tasks_that_wait_for_a_job_do_not_look_at_the_clock_one_by_one() {
 }
 
 #[test]
-fn a_push_wakes_one_task_of_many_that_could_take_it() {
+fn a_push_wakes_one_of_many_idle_tasks() {
     on_store_with(QueueOptions::default(), |bench| {
         run(async move {
             let polls = Arc::new(AtomicU64::new(0));

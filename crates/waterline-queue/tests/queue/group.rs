@@ -54,7 +54,7 @@ fn assert_refused<T: std::fmt::Debug>(answer: Result<T, QueueError>, expected: &
 }
 
 #[test]
-fn a_group_that_cannot_be_is_refused() {
+fn an_invalid_group_is_refused() {
     let (store, clock) = (Store::in_memory(), Clock::manual(noon()));
     let twice = abc(&store, &clock).queue("a", ["d"], options(&clock)).open();
     assert_refused(twice, "queue twice", &["a"]);
@@ -98,7 +98,7 @@ fn a_group_that_cannot_be_is_refused() {
 }
 
 #[test]
-fn jobs_for_several_queues_are_pushed_together_or_not_at_all() {
+fn jobs_for_several_queues_are_pushed_all_or_none() {
     let disk = FaultyStore::new().unwrap();
     let clock = Clock::manual(noon());
     let group = abc(&disk.store(), &clock).open().unwrap();
@@ -120,7 +120,7 @@ fn jobs_for_several_queues_are_pushed_together_or_not_at_all() {
 }
 
 #[test]
-fn a_write_of_the_users_pushes_into_a_group() {
+fn a_user_write_can_push_into_a_group() {
     on_store(|store| {
         let group = abc(store, &Clock::manual(noon())).open().unwrap();
         store
@@ -163,7 +163,7 @@ fn second_life(store: &Store, clock: &Clock) {
 }
 
 #[test]
-fn the_queues_with_jobs_are_known_right_after_a_crash_and_when_a_time_has_come() {
+fn a_group_knows_its_ready_queues_after_a_crash() {
     let (disk, clock) = (FaultyStore::new().unwrap(), Clock::manual(noon()));
     let group = first_life(&disk.store(), &clock);
     let _running = accept(&group).expect("`a` has a job");
@@ -171,7 +171,7 @@ fn the_queues_with_jobs_are_known_right_after_a_crash_and_when_a_time_has_come()
 }
 
 #[test]
-fn the_queues_with_jobs_are_known_right_after_a_restart() {
+fn a_group_knows_its_ready_queues_after_a_restart() {
     let (place, clock) = (Place::default(), Clock::manual(noon()));
     drop(first_life(&place.open(), &clock));
     second_life(&place.open(), &clock);
@@ -191,7 +191,7 @@ fn drain_counting(group: &Group, store: &Store) {
 }
 
 #[test]
-fn a_crash_at_any_write_leaves_each_job_of_a_group_in_one_place_and_its_effects_made_once() {
+fn a_crash_at_any_write_runs_each_group_job_once() {
     let ids = ["0", "1", "2", "3"];
     let live = |trial: &Trial| {
         let clock = Clock::manual(noon());
@@ -216,7 +216,7 @@ fn a_crash_at_any_write_leaves_each_job_of_a_group_in_one_place_and_its_effects_
 }
 
 #[test]
-fn a_write_that_fails_in_one_thread_leaves_its_job_to_another_one_that_waits() {
+fn a_claim_whose_write_fails_leaves_its_job_to_a_waiter() {
     // Both claims may come into the write that fails. Then it is done again.
     for _ in 0..100 {
         let disk = FaultyStore::new().unwrap();
@@ -242,7 +242,7 @@ fn a_write_that_fails_in_one_thread_leaves_its_job_to_another_one_that_waits() {
 }
 
 #[test]
-fn an_end_and_the_next_claim_are_one_write_although_they_are_in_two_queues() {
+fn an_end_and_the_next_queues_claim_are_one_write() {
     let disk = FaultyStore::new().unwrap();
     let group = abc(&disk.store(), &Clock::manual(noon())).open().unwrap();
     let count = 40;
@@ -255,7 +255,7 @@ fn an_end_and_the_next_claim_are_one_write_although_they_are_in_two_queues() {
 }
 
 #[test]
-fn a_due_time_of_any_queue_ends_the_sleep() {
+fn a_due_job_in_any_queue_wakes_the_caller() {
     // Real time: this thread sleeps, so nobody could move a clock.
     let clock = Clock::default();
     let group = abc(&Store::in_memory(), &clock).open().unwrap();

@@ -23,7 +23,7 @@ fn assert_too_deep<T: std::fmt::Debug>(refused: Result<T, QueueError>) {
 }
 
 #[test]
-fn json_that_could_not_be_read_again_is_refused_at_its_write() {
+fn json_nested_too_deep_to_read_back_is_refused() {
     on_store(|bench| {
         let (queue, store) = (&bench.queue, bench.store());
         let job = |depth| NewJob::new("k", &deep(depth));
@@ -54,7 +54,7 @@ fn json_that_could_not_be_read_again_is_refused_at_its_write() {
 }
 
 #[test]
-fn an_attempt_that_leaves_data_that_could_not_be_read_again_has_failed() {
+fn an_attempt_that_leaves_unreadable_data_fails() {
     on_each(&QueueOptions::default(), |Bench { queue, .. }| {
         queue.push(NewJob::new("k", &()).unwrap().id("a").retry(Retry::none())).unwrap();
         let runner = Runner::builder(&queue).on("k", |job, ()| {
@@ -69,7 +69,7 @@ fn an_attempt_that_leaves_data_that_could_not_be_read_again_has_failed() {
 
 proptest! {
     #[test]
-    fn a_float_comes_back_as_it_was(floats in proptest::collection::vec(any::<f64>(), 64)) {
+    fn floats_round_trip(floats in proptest::collection::vec(any::<f64>(), 64)) {
         let floats: Vec<f64> = floats.into_iter().filter(|float| float.is_finite()).collect();
         let (queue, _) = queue_in(&waterline::Store::in_memory(), QueueOptions::default());
         queue.push(NewJob::new("k", &floats).unwrap()).unwrap();
@@ -81,7 +81,7 @@ proptest! {
     }
 
     #[test]
-    fn json_that_is_accepted_is_read_again(depth in 120_usize..135, texts in proptest::collection::vec(r#"[\\\[\]{}"a]{0,8}"#, 3)) {
+    fn accepted_json_can_be_read_back(depth in 120_usize..135, texts in proptest::collection::vec(r#"[\\\[\]{}"a]{0,8}"#, 3)) {
         let value = texts.iter().fold(deep(depth), |value, text| json!({ text: value, "t": text }));
         let job = NewJob::new("k", &value);
         prop_assert_eq!(job.is_ok(), serde_json::from_str::<Value>(&value.to_string()).is_ok());
@@ -89,7 +89,7 @@ proptest! {
 }
 
 #[test]
-fn the_answers_of_a_queue_are_json_for_whoever_asks_over_a_network() {
+fn jobs_and_status_serialize_to_json() {
     let bench = Bench::in_memory(QueueOptions::default().limit(Limit::each_key().at_once(1)));
     let pushed = bench.queue.push(NewJob::new("mail", &json!({ "to": "ann" })).unwrap().id("a").key("ann")).unwrap();
     assert_eq!(json!(pushed), json!({ "id": "a", "outcome": "added", "is_new": true }));
@@ -133,7 +133,7 @@ fn the_answers_of_a_queue_are_json_for_whoever_asks_over_a_network() {
 }
 
 #[test]
-fn changes_ends_pages_and_summaries_of_a_queue_are_json_too() {
+fn changes_pages_and_summaries_serialize_to_json() {
     let bench = Bench::in_memory(QueueOptions::default());
     let now = 1_700_000_000_000u64;
     let mut watch = bench.queue.watch();

@@ -65,7 +65,7 @@ impl Inside {
 }
 
 #[test]
-fn no_limit_is_passed_by_eight_threads_and_a_runner_and_every_job_runs() {
+fn eight_threads_and_a_runner_exceed_no_limit() {
     const JOBS: u64 = 400;
     let limits = [Limit::each_key().at_once(2), Limit::kind("few").at_once(3), Limit::queue().at_once(6)];
     on_each(&options(&[]), |Bench { database, .. }| {
@@ -123,7 +123,7 @@ fn with_held(test: impl Fn(&Bench, Lease)) {
 }
 
 #[test]
-fn a_held_job_that_is_removed_or_moved_or_expires_leaves_its_line_and_the_others_keep_their_order() {
+fn a_held_job_that_leaves_keeps_the_order_of_the_others() {
     with_held(|bench, mut running| {
         bench.push(keyed("short", "a").expires(SECOND));
         bench.none();
@@ -148,7 +148,7 @@ fn a_held_job_that_is_removed_or_moved_or_expires_leaves_its_line_and_the_others
 }
 
 #[test]
-fn held_jobs_are_listed_behind_the_others_page_by_page_and_are_purged() {
+fn held_jobs_are_listed_last_and_purged() {
     with_held(|bench, running| {
         bench.push(keyed("b0", "b"));
         bench.push(keyed("b1", "b"));
@@ -177,7 +177,7 @@ fn held_jobs_are_listed_behind_the_others_page_by_page_and_are_purged() {
 // Restarts.
 
 #[test]
-fn jobs_of_a_process_that_has_died_take_no_place_in_the_lives_after_it_whatever_their_limits() {
+fn jobs_of_a_dead_process_free_their_limits() {
     let two = [Limit::each_key().at_once(2)];
     let clock = Clock::manual(noon());
     let open = |disk: &FaultyStore, limits: &[Limit]| Bench::on(disk.store(), &clock, options(limits));
@@ -258,7 +258,7 @@ fn run_out(queue: &Queue, clock: &Clock) {
 }
 
 #[test]
-fn a_crash_at_any_write_or_one_that_fails_loses_no_held_job_and_no_place() {
+fn no_crash_or_failed_write_loses_a_held_job_or_its_place() {
     let mut finished = BTreeSet::new();
     let lives = every_write(&[Stop, PowerLoss, Fail(1)], live, |next, (done, clock)| {
         finished.insert(done);
@@ -284,7 +284,7 @@ fn a_crash_at_any_write_or_one_that_fails_loses_no_held_job_and_no_place() {
 // Many jobs, and bad input.
 
 #[test]
-fn a_flood_of_held_jobs_of_one_key_costs_the_claims_of_other_keys_one_write_each() {
+fn a_flood_on_one_key_costs_other_keys_no_extra_write() {
     let disk = FaultyStore::new().unwrap();
     let bench = Bench::on(disk.store(), &Clock::manual(noon()), options(&[Limit::each_key().at_once(1)]));
     for chunk in 0..10 {
@@ -312,7 +312,7 @@ fn a_flood_of_held_jobs_of_one_key_costs_the_claims_of_other_keys_one_write_each
 }
 
 #[test]
-fn limits_and_jobs_that_cannot_be_are_refused() {
+fn invalid_limits_keys_and_costs_are_refused() {
     let store = Store::in_memory();
     let refused = |limits: &[Limit]| {
         let options = limits.iter().fold(QueueOptions::default(), |options, limit| options.limit(limit.clone()));
@@ -363,7 +363,7 @@ fn limits_and_jobs_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn the_limit_of_each_key_is_listed_with_its_numbers_though_no_job_has_a_key() {
+fn the_each_key_limit_is_listed_without_any_keyed_job() {
     let rate = Rate::new(5, SECOND).burst(9);
     on_store(&[Limit::each_key().at_once(2).rate(rate), Limit::queue().at_once(4)], |bench| {
         let of = |name: &LimitOf| bench.queue.limits().unwrap().into_iter().find(|limit| limit.limit == *name);
@@ -384,7 +384,7 @@ fn the_limit_of_each_key_is_listed_with_its_numbers_though_no_job_has_a_key() {
 
 /// Nobody takes the kind `c` any more, and a job of it is before the key in the log of its kind.
 #[test]
-fn a_key_that_waits_for_a_kind_that_nobody_takes_gives_its_turn_to_other_kinds() {
+fn a_key_held_by_an_unclaimed_kind_lets_other_kinds_run() {
     let limits = [Limit::each_key().at_once(1), Limit::kind("c").at_once(1)];
     let options = limits.into_iter().fold(QueueOptions::default(), QueueOptions::limit);
     let queue = Queue::open(&Store::in_memory(), "q", options).unwrap();
@@ -410,7 +410,7 @@ fn a_key_that_waits_for_a_kind_that_nobody_takes_gives_its_turn_to_other_kinds()
 
 /// The jobs that no claim takes have their turns first, again and again.
 #[test]
-fn a_limit_that_keeps_its_turn_hides_no_number_of_others_that_have_theirs() {
+fn unclaimed_held_jobs_do_not_hide_other_limits() {
     let limits = [Limit::each_key().at_once(1), Limit::kind("c").at_once(1)];
     let options = limits.into_iter().fold(QueueOptions::default(), QueueOptions::limit);
     let queue = Queue::open(&Store::in_memory(), "q", options).unwrap();

@@ -26,7 +26,7 @@ fn on_store(test: impl Fn(Bench)) {
 // Metadata of a job.
 
 #[test]
-fn a_job_that_is_enqueued_in_a_write_has_its_metadata() {
+fn a_job_pushed_in_a_write_has_its_metadata() {
     on_store(|bench| {
         bench
             .store()
@@ -43,7 +43,7 @@ fn a_job_that_is_enqueued_in_a_write_has_its_metadata() {
 // Notes of a kind.
 
 #[test]
-fn a_note_is_written_with_the_end_of_a_job_or_not_at_all() {
+fn a_note_commits_with_the_end_of_a_job_or_not_at_all() {
     on_store(|bench| {
         let notes = bench.queue.notes("k").unwrap();
         notes.set("text", "no number").unwrap();
@@ -79,7 +79,7 @@ fn a_note_is_written_with_the_end_of_a_job_or_not_at_all() {
 }
 
 #[test]
-fn a_note_that_cannot_be_is_refused() {
+fn an_invalid_note_is_refused() {
     on_store(|bench| {
         let (notes, long) = (bench.queue.notes("k").unwrap(), "x".repeat(70_000));
         assert!(matches!(
@@ -122,7 +122,7 @@ fn shown(queue: &Queue, id: &str) -> Option<(f64, String)> {
 }
 
 #[test]
-fn progress_is_written_twice_a_second_at_most_and_jobs_without_it_write_nothing_more() {
+fn progress_is_written_at_most_twice_a_second() {
     let (disk, clock) = (FaultyStore::new().unwrap(), Clock::manual(noon()));
     let queue = Queue::open(&disk.store(), "q", options().clock(clock.clone())).unwrap();
     queue.push_all([job("a"), job("b")]).unwrap();
@@ -144,7 +144,7 @@ fn progress_is_written_twice_a_second_at_most_and_jobs_without_it_write_nothing_
 }
 
 #[test]
-fn the_next_attempt_sees_how_far_the_last_one_came_also_after_a_crash() {
+fn the_next_attempt_sees_the_progress_of_the_last() {
     let (disk, clock) = (FaultyStore::new().unwrap(), Clock::manual(noon()));
     let queue = Queue::open(&disk.store(), "q", options().clock(clock.clone())).unwrap();
     queue.push(job("a")).unwrap();
@@ -166,7 +166,7 @@ fn the_next_attempt_sees_how_far_the_last_one_came_also_after_a_crash() {
 }
 
 #[test]
-fn progress_whose_write_fails_is_seen_and_written_by_the_next_call() {
+fn progress_whose_write_fails_is_written_later() {
     let (disk, clock) = (FaultyStore::new().unwrap(), Clock::manual(noon()));
     let queue = Queue::open(&disk.store(), "q", options().clock(clock.clone())).unwrap();
     queue.push(job("a")).unwrap();
@@ -264,7 +264,7 @@ impl Life {
 }
 
 #[test]
-fn a_crash_at_any_write_leaves_what_is_kept_as_it_was_after_the_last_one_and_a_write_that_fails_changes_nothing() {
+fn a_crash_at_any_write_keeps_metadata_notes_and_progress() {
     let sound = kept(&Life::live(Arc::new(FaultyStore::new().unwrap())).queue);
     let mut compared = 0;
     let live = |trial: &Trial| Life::live(trial.disk.clone());

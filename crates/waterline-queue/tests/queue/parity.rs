@@ -28,7 +28,7 @@ fn faulty(options: QueueOptions) -> (FaultyStore, Queue, Clock) {
 // CouchDB.
 
 #[test]
-fn c14_c27_a_write_of_a_lost_lease_is_halt_and_writes_nothing_however_it_was_lost() {
+fn c14_c27_a_lost_lease_cannot_write() {
     type Call = fn(&mut Lease, &waterline::Table) -> Result<(), QueueError>;
     let calls: [Call; 2] = [
         |lease, table| lease.write(|effects| effects.put(table, "row", "late")),
@@ -59,7 +59,7 @@ fn c14_c27_a_write_of_a_lost_lease_is_halt_and_writes_nothing_however_it_was_los
 }
 
 #[test]
-fn c07_the_queues_of_a_store_are_listed_by_their_names() {
+fn c07_names_lists_the_queues_of_a_store() {
     on_store(|bench| {
         assert_eq!(Queue::names(&bench.store()).unwrap(), ["q"]);
         for name in ["z", "a", "a longer one", "\u{10ffff}"] {
@@ -77,7 +77,7 @@ fn c07_the_queues_of_a_store_are_listed_by_their_names() {
 }
 
 #[test]
-fn c18_a_job_pushes_itself_for_later_in_the_write_of_its_end() {
+fn c18_a_job_reschedules_itself_as_it_ends() {
     in_lives(|bench| {
         let queue = bench.queue.clone();
         let mut lease = bench.running("a");
@@ -91,7 +91,7 @@ fn c18_a_job_pushes_itself_for_later_in_the_write_of_its_end() {
 }
 
 #[test]
-fn c21_where_taking_back_fails_in_the_middle_the_next_look_takes_the_rest() {
+fn c21_a_failed_sweep_of_leases_resumes_on_the_next_call() {
     let (disk, queue, clock) = faulty(QueueOptions::default());
     queue.push_all((0..100).map(|n| job(&n.to_string()))).unwrap();
     let leases: Vec<_> = (0..100).map(|_| queue.accept(Accept::new()).unwrap().unwrap()).collect();
@@ -145,7 +145,7 @@ fn m07_a_job_that_splits_itself_keeps_the_queue_short() {
 }
 
 #[test]
-fn m08_m09_a_queue_of_a_read_only_store_refuses_every_change() {
+fn m08_m09_a_read_only_queue_refuses_every_change() {
     let disk = Disk::default();
     let store = disk.open(&Store::options()).unwrap();
     let application = Queue::open(&store, "q", QueueOptions::default()).unwrap();
@@ -189,7 +189,7 @@ fn m08_m09_a_queue_of_a_read_only_store_refuses_every_change() {
 }
 
 #[test]
-fn m09_an_empty_push_writes_nothing_and_a_push_that_fails_registers_no_root() {
+fn m09_empty_and_failed_pushes_register_nothing() {
     let (disk, queue, _) = faulty(QueueOptions::default());
     let before = disk.writes();
     assert_eq!(queue.push_all([]).unwrap(), []);
@@ -202,7 +202,7 @@ fn m09_an_empty_push_writes_nothing_and_a_push_that_fails_registers_no_root() {
 }
 
 #[test]
-fn m10_a_push_of_many_jobs_is_one_write_whatever_their_settings() {
+fn m10_a_push_of_many_jobs_is_one_write() {
     let (disk, queue, _) = faulty(QueueOptions::default());
     let jobs = || {
         let plain = (0..1000).map(|n| job(&n.to_string()));
@@ -219,7 +219,7 @@ fn m10_a_push_of_many_jobs_is_one_write_whatever_their_settings() {
 }
 
 #[test]
-fn m13_q07_q25_a_claim_is_written_before_the_job_runs_so_a_death_counts_at_once() {
+fn m13_q07_q25_a_claim_is_durable_before_the_job_runs() {
     in_lives(|mut bench| {
         bench.push(job("a"));
         bench.push(job("neighbour"));
@@ -237,7 +237,7 @@ fn m13_q07_q25_a_claim_is_written_before_the_job_runs_so_a_death_counts_at_once(
 }
 
 #[test]
-fn m29_jobs_for_several_queues_are_pushed_in_one_write() {
+fn m29_one_write_pushes_into_several_queues() {
     on_store(|bench| {
         let other = bench.database.open("other", bench.options.clone()).unwrap();
         let push = |is_good: bool| {
@@ -258,7 +258,7 @@ fn m29_jobs_for_several_queues_are_pushed_in_one_write() {
 // Mosquito.
 
 #[test]
-fn q01_no_id_that_the_queue_makes_comes_twice_though_the_clock_stands_still() {
+fn q01_generated_ids_stay_unique_after_crashes() {
     in_lives(|mut bench| {
         let mut ids = BTreeSet::new();
         let mut count = 0;

@@ -43,7 +43,7 @@ fn run(bench: &Bench) -> Vec<u64> {
 
 /// In Mosquito, a worker that dies suppresses a periodic job for 24 hours.
 #[test]
-fn q21_a_run_that_was_lost_in_a_crash_runs_again_and_the_next_tick_comes_in_time() {
+fn q21_a_run_lost_in_a_crash_runs_again() {
     let clock = Clock::manual(noon());
     let crash = |bench: Bench, time| {
         let lease = bench.claim();
@@ -93,7 +93,7 @@ fn every_tick(queue: &Queue) -> PeriodicBuilder {
 }
 
 #[test]
-fn each_tick_has_one_job_wherever_the_process_dies_and_whichever_write_fails() {
+fn each_tick_has_one_job_through_crashes_and_failed_writes() {
     let hours: Vec<_> = (0..=7).map(|hour| hour * 60).collect();
     let lives = every_write(&[Stop, PowerLoss, Fail(1)], live, |next, (ticks, clock)| {
         assert_eq!(ticks, hours[..7]);
@@ -112,7 +112,7 @@ fn each_tick_has_one_job_wherever_the_process_dies_and_whichever_write_fails() {
 }
 
 #[test]
-fn a_registration_or_a_removal_that_cannot_be_written_changes_nothing() {
+fn a_failed_registration_or_removal_changes_nothing() {
     let (disk, clock) = (FaultyStore::new().unwrap(), Clock::manual(noon()));
     let queue = Queue::open(&disk.store(), "q", options().clock(clock.clone())).unwrap();
     let start = |hours| queue.periodic("digest", Every::hours(hours), job()).start();

@@ -35,11 +35,11 @@ mod on_the_model {
 #[should_panic(expected = "assertion")]
 fn a_database_that_forgets_its_queues_fails() {
     let suite = QueueSuite::new(|| |name: &str, options| Queue::open(&Store::in_memory(), name, options));
-    suite.case("q20_the_last_tick_is_known_after_any_time");
+    suite.case("q20_the_last_tick_is_never_forgotten");
 }
 
 #[test]
-fn a_run_goes_through_all_cases_and_names_those_that_fail() {
+fn a_run_names_each_case_that_fails() {
     let full = || QueueError::Full { queue: "q".to_owned(), max_waiting: 0 };
     let suite = QueueSuite::new(|| move |_: &str, _| Err(full()));
     let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| suite.run())).unwrap_err();

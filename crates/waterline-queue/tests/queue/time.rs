@@ -22,7 +22,7 @@ fn options() -> QueueOptions {
 }
 
 #[test]
-fn cr5_a_silent_worker_is_noticed_by_whoever_waits_whenever_the_wait_began() {
+fn cr5_every_wait_notices_a_silent_worker() {
     type Waiting = fn(&Queue, Subscription) -> bool;
     let waits: [(&str, Waiting); 3] = [
         ("wait_for", |_, mut one| one.wait_for(JobState::Scheduled, Duration::MAX).unwrap().is_some()),
@@ -67,7 +67,7 @@ fn cr5_a_silent_worker_is_noticed_by_whoever_waits_whenever_the_wait_began() {
 }
 
 #[test]
-fn a_look_at_a_store_that_takes_no_write_shows_what_is_stored_and_the_status_says_so() {
+fn a_read_on_a_failing_store_shows_what_is_stored() {
     let disk = FaultyStore::new().unwrap();
     let bench = Bench::on(disk.store(), &Clock::manual(noon()), options());
     let _lease = silent(&bench);
@@ -80,7 +80,7 @@ fn a_look_at_a_store_that_takes_no_write_shows_what_is_stored_and_the_status_say
 }
 
 #[test]
-fn jobs_that_came_due_are_claimed_before_those_that_are_pushed_after_that() {
+fn due_jobs_are_claimed_before_later_pushes() {
     type Push = fn(&Bench);
     let pushes: [(&str, Push); 3] = [
         ("push", |bench| drop(bench.push(job("later")))),
@@ -104,7 +104,7 @@ fn jobs_that_came_due_are_claimed_before_those_that_are_pushed_after_that() {
 }
 
 #[test]
-fn an_error_of_a_job_names_its_queue() {
+fn errors_about_a_job_name_its_queue() {
     let bench = Bench::in_memory(options());
     let mut lease = silent(&bench);
     bench.push(job("b").delay(MINUTE));
@@ -119,7 +119,7 @@ fn an_error_of_a_job_names_its_queue() {
 }
 
 #[test]
-fn the_end_of_a_job_that_pushes_itself_answers_the_state_that_it_has_then() {
+fn finish_returns_the_state_after_a_job_pushes_itself() {
     on_store(|bench| {
         let again = |delay: Duration| {
             let mut lease = bench.running("a");

@@ -38,7 +38,7 @@ fn skipped(bench: &Bench, id: &str) -> Option<Skipped> {
 // Unique jobs.
 
 #[test]
-fn a_job_that_is_unique_until_it_is_done_has_no_twin_through_failures_and_crashes() {
+fn until_done_refuses_twins_through_failures_and_crashes() {
     in_lives(|mut bench| {
         bench.push(until_done("a").retry(Retry::fixed(SECOND).max_attempts(3)));
         let mut lease = bench.claim();
@@ -77,7 +77,7 @@ fn q29_a_refused_job_registers_nothing() {
 }
 
 #[test]
-fn m11_twins_within_one_call_are_one_job_the_first_and_a_users_write_has_the_same_rules() {
+fn m11_twins_in_a_user_write_are_one_job() {
     on_store(|bench| {
         let pushed = bench.queue.push_all([until_claimed("a"), until_claimed("b"), until_claimed("c")]).unwrap();
         let outcomes: Vec<_> = pushed.into_iter().map(|pushed| pushed.outcome).collect();
@@ -90,7 +90,7 @@ fn m11_twins_within_one_call_are_one_job_the_first_and_a_users_write_has_the_sam
 // Jobs that a twin has made needless.
 
 #[test]
-fn p09_a_run_that_fails_or_dies_makes_nothing_needless() {
+fn p09_a_failed_or_crashed_run_skips_no_twin() {
     in_lives(|mut bench| {
         for id in ["a", "b"] {
             bench.push(executed(id).retry(Retry::fixed(SECOND).max_attempts(2)));
@@ -110,7 +110,7 @@ fn p09_a_run_that_fails_or_dies_makes_nothing_needless() {
 // Expiry.
 
 #[test]
-fn p07_a_job_that_ends_in_time_leaves_no_entry_that_it_expires() {
+fn p07_a_job_that_ends_in_time_leaves_no_expiry_entry() {
     let disk = Disk::default();
     let clock = Clock::manual(noon());
     let queue = Queue::open(&disk.open(&Store::options()).unwrap(), "q", QueueOptions::default().clock(clock)).unwrap();
@@ -127,7 +127,7 @@ fn p07_a_job_that_ends_in_time_leaves_no_entry_that_it_expires() {
 // Everything leaves nothing behind, and a crash at any write leaves it whole.
 
 #[test]
-fn nothing_is_left_of_what_was_registered_when_its_time_is_over() {
+fn expired_registrations_leave_no_records() {
     let disk = Disk::default();
     let clock = Clock::manual(noon());
     let store = disk.open(&Store::options()).unwrap();
@@ -164,7 +164,7 @@ fn nothing_is_left_of_what_was_registered_when_its_time_is_over() {
 }
 
 #[test]
-fn a_crash_at_any_write_leaves_a_unique_job_once_and_releases_it() {
+fn a_crash_at_any_write_keeps_one_unique_job() {
     let options = |clock: &Clock| QueueOptions::default().clock(clock.clone()).retention(Retention::Drop);
     let live = |trial: &Trial| {
         let clock = Clock::manual(noon());

@@ -39,7 +39,7 @@ fn unknown(queue: &Queue) -> Vec<String> {
 }
 
 #[test]
-fn each_way_of_a_push_tells_of_its_kind_once_and_the_status_has_it_as_long_as_the_runner_runs() {
+fn each_way_to_push_warns_once_of_an_unknown_kind() {
     log();
     let store = Store::in_memory();
     let queue = Queue::open(&store, "ways", QueueOptions::default()).unwrap();
@@ -67,7 +67,7 @@ fn each_way_of_a_push_tells_of_its_kind_once_and_the_status_has_it_as_long_as_th
 }
 
 #[test]
-fn the_kinds_that_were_pushed_before_the_runner_are_told_of_when_it_starts() {
+fn a_starting_runner_warns_of_earlier_unknown_kinds() {
     let queue = open("before");
     queue.push_all(["mispelt", "k", "other"].map(job)).unwrap();
     assert!(told("before").is_empty() && unknown(&queue).is_empty(), "a runner may come that knows them");
@@ -91,7 +91,7 @@ fn the_kinds_that_were_pushed_before_the_runner_are_told_of_when_it_starts() {
 }
 
 #[test]
-fn the_line_says_what_becomes_of_the_jobs() {
+fn the_warning_says_what_becomes_of_the_jobs() {
     for (name, fate, says) in [
         ("left", Unknown::Leave, "it leaves them to one that has"),
         ("buried", Unknown::Dead, "each is dead as soon as the runner takes it"),
@@ -112,7 +112,7 @@ fn the_line_says_what_becomes_of_the_jobs() {
 }
 
 #[test]
-fn a_push_that_is_refused_tells_of_no_kind() {
+fn a_refused_push_warns_of_no_kind() {
     log();
     let options = QueueOptions::default().before_push(|job| if job.kind == "spam" { Err("no".into()) } else { Ok(()) });
     let queue = Queue::open(&Store::in_memory(), "refuses", options).unwrap();
@@ -125,7 +125,7 @@ fn a_push_that_is_refused_tells_of_no_kind() {
 }
 
 #[test]
-fn in_a_group_the_queue_that_took_the_push_tells_of_it() {
+fn in_a_group_the_queue_of_the_push_warns() {
     log();
     let store = Store::in_memory();
     let options = QueueOptions::default;
@@ -152,7 +152,7 @@ fn in_a_group_the_queue_that_took_the_push_tells_of_it() {
 }
 
 #[test]
-fn a_batch_that_the_hook_refuses_pushes_no_kind() {
+fn a_batch_the_hook_refuses_warns_of_no_kind() {
     log();
     let hook = |job: &waterline_queue::Proposed<'_>| if job.kind == "spam" { Err("no".into()) } else { Ok(()) };
     let queue = Queue::open(&Store::in_memory(), "refused", QueueOptions::default().before_push(hook)).unwrap();

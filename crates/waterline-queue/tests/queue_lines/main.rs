@@ -109,7 +109,7 @@ fn manual() -> (Clock, QueueOptions) {
 }
 
 #[test]
-fn a_job_that_is_not_run_has_a_line_that_says_why() {
+fn a_job_that_never_runs_is_logged_with_the_reason() {
     log();
     let (clock, options) = manual();
     let queue = Queue::open(&Store::in_memory(), "unrun", options).unwrap();
@@ -150,7 +150,7 @@ fn wall(seconds: u64) -> SystemTime {
 }
 
 #[test]
-fn a_job_of_a_lease_has_the_lines_that_a_job_of_a_runner_has() {
+fn a_leased_job_logs_the_lines_of_a_runners_job() {
     log();
     let (clock, options) = manual();
     let queue = Queue::open(&Store::in_memory(), "leased", options).unwrap();
@@ -195,7 +195,7 @@ fn a_job_of_a_lease_has_the_lines_that_a_job_of_a_runner_has() {
 }
 
 #[test]
-fn a_job_that_dies_with_its_process_has_a_line() {
+fn a_job_that_dies_with_its_process_is_logged() {
     log();
     let disk = FaultyStore::new().unwrap();
     let options = || QueueOptions::default().max_crashes(1);
@@ -214,7 +214,7 @@ fn a_job_that_dies_with_its_process_has_a_line() {
 /// An entry that names another job, or none, is damaged. Its line says where it was, and the job
 /// that has lost it runs all the same, though the queue never is empty.
 #[test]
-fn an_entry_that_cannot_be_read_has_a_line_and_its_job_runs() {
+fn an_unreadable_entry_is_logged_and_its_job_runs() {
     log();
     let disk = Disk::default();
     let (_, options) = manual();
@@ -256,7 +256,7 @@ fn an_entry_that_cannot_be_read_has_a_line_and_its_job_runs() {
 }
 
 #[test]
-fn a_job_that_a_limit_holds_has_a_line_with_the_limit() {
+fn a_held_job_is_logged_with_its_limit() {
     log();
     let (_, options) = manual();
     let queue = Queue::open(&Store::in_memory(), "limited", options.limit(Limit::kind("k").at_once(1))).unwrap();
@@ -273,7 +273,7 @@ fn a_job_that_a_limit_holds_has_a_line_with_the_limit() {
 }
 
 #[test]
-fn a_periodic_job_warns_of_a_clock_that_was_set_back_and_of_no_other() {
+fn a_periodic_job_warns_only_of_a_clock_set_back() {
     log();
     let (clock, options) = manual();
     let store = Store::in_memory();
@@ -331,7 +331,7 @@ fn a_subscriber_may_push_into_the_same_store() {
 }
 
 #[test]
-fn a_subscriber_that_panics_changes_no_answer_of_a_queue() {
+fn a_panicking_subscriber_changes_no_result() {
     log();
     let (clock, options) = manual();
     let queue = Queue::open(&Store::in_memory(), "hostile", options).unwrap();

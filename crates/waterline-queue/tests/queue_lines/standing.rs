@@ -15,7 +15,7 @@ fn told(queue: &str, part: &str) -> Vec<Line> {
 }
 
 #[test]
-fn a_runner_whose_only_slot_hangs_has_a_line_with_the_job_and_what_helps_and_one_more_after_twice_the_time() {
+fn a_stalled_runner_is_logged_again_after_twice_the_time() {
     log();
     let (clock, options) = manual();
     let queue = Queue::open(&Store::in_memory(), "still", options).unwrap();
@@ -49,7 +49,7 @@ fn a_runner_whose_only_slot_hangs_has_a_line_with_the_job_and_what_helps_and_one
 }
 
 #[test]
-fn each_pause_that_a_runner_meets_has_one_line() {
+fn each_pause_a_runner_meets_is_logged_once() {
     log();
     let queue = Queue::open(&Store::in_memory(), "paused", QueueOptions::default()).unwrap();
     let runner = Runner::builder(&queue).on("k", |_, _: String| Ok(Outcome::Done)).start().unwrap();

@@ -270,14 +270,14 @@ fn check_crash(next: &Trial, life: &Life) {
 }
 
 #[test]
-fn a_crash_between_any_two_writes_loses_no_job_and_doubles_no_effect() {
+fn a_crash_at_any_write_loses_no_job_and_repeats_no_effect() {
     let live = |trial: &Trial| Life::live(&trial.disk);
     let lives = every_write(&DEATHS, live, |next, life| check_crash(next, &life));
     assert!(lives > 50, "only {lives} lives");
 }
 
 #[test]
-fn a_write_that_fails_once_changes_nothing_of_what_becomes_of_the_jobs() {
+fn a_failed_write_changes_no_job_outcome() {
     let sound = Life::live(&Arc::new(FaultyStore::new().unwrap()));
     let want = jobs(&sound.queue);
     let live = |trial: &Trial| Life::live(&trial.disk);

@@ -399,7 +399,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn damage_at_any_time_is_named_and_removed_and_every_other_job_comes_to_its_end(
+    fn damaged_records_are_named_and_all_other_jobs_end(
         events in events(), set in any::<u8>(), is_anew in any::<bool>(),
     ) {
         ends("a life with damage", move || {

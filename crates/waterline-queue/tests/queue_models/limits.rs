@@ -147,7 +147,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: common::cases(200), max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn in_random_lives_no_limit_is_passed_and_every_job_runs_in_the_end(ops in ops()) {
+    fn random_lives_keep_every_limit_and_run_every_job(ops in ops()) {
         random_life(&ops);
     }
 }

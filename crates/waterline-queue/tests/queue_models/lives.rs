@@ -8,7 +8,7 @@ use waterline::testing::FaultyStore;
 use waterline_queue_suite::QueueSuite;
 
 #[test]
-fn each_random_life_of_the_suite_passes_on_a_disk_whose_process_dies() {
+fn the_suites_random_lives_pass_on_a_crashing_disk() {
     common::watch();
     let lives: Vec<_> = QueueSuite::cases().filter(|case| case.contains("random_lives")).collect();
     assert!(lives.len() >= 4, "{lives:?}");
@@ -19,7 +19,7 @@ fn each_random_life_of_the_suite_passes_on_a_disk_whose_process_dies() {
 }
 
 #[test]
-fn random_lives_pass_on_disks_whose_writes_fail_and_that_stop_at_one() {
+fn random_lives_pass_on_failing_disks() {
     common::watch();
     QueueSuite::lives_on_disks_at_fault(size(2_000, 200_000), seed());
 }

@@ -7,7 +7,7 @@ use waterline_queue::{DrainLimits, JobState, NewJob, Outcome, Queue, QueueOption
 const JOBS: u64 = 25_000;
 
 #[test]
-fn no_job_is_lost_where_the_entries_of_claimed_jobs_are_deleted() {
+fn deleting_claimed_entries_in_ranges_loses_no_job() {
     let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default().retention(Retention::Drop)).unwrap();
     for block in 0..JOBS / 250 {
         let jobs = (block * 250..(block + 1) * 250).map(|n| NewJob::new("k", &n).unwrap());

@@ -330,7 +330,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(128), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn jobs_with_any_mix_of_settings_are_in_one_place_and_come_to_their_end(
+    fn jobs_with_any_settings_stay_in_one_place_and_end(
         steps in steps(), set in any::<u8>(),
     ) {
         let mut life = Life::begin(Disk::default(), Clock::manual(at(BEGIN)), BEGIN, set);

@@ -30,7 +30,7 @@ fn job(payload: u64) -> NewJob {
 
 /// Entries of a ready log are deleted by the range, 10,000 at a time.
 #[test]
-fn the_job_at_the_end_of_a_range_that_is_deleted_is_claimed() {
+fn the_job_at_the_end_of_a_deleted_range_is_claimed() {
     let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();
     for _ in 0..2 {
         queue.push_all((0..9_999).map(job)).unwrap();
@@ -46,7 +46,7 @@ fn the_job_at_the_end_of_a_range_that_is_deleted_is_claimed() {
 }
 
 #[test]
-fn a_retention_of_no_time_keeps_nothing_be_it_of_the_queue_or_of_the_job() {
+fn a_zero_retention_of_queue_or_job_keeps_nothing() {
     let nothing = Retention::For(Duration::ZERO);
     for (of_queue, of_job) in [(nothing, None), (Retention::Keep, Some(nothing))] {
         let options = QueueOptions::default().retention(of_queue);
@@ -58,7 +58,7 @@ fn a_retention_of_no_time_keeps_nothing_be_it_of_the_queue_or_of_the_job() {
 }
 
 #[test]
-fn a_push_for_later_is_not_lost_when_the_run_that_it_met_fails() {
+fn a_push_during_a_failed_run_still_runs_later() {
     let clock = Clock::manual(SystemTime::now());
     let queue = queue_on(&clock);
     queue.push(job(1).id("a")).unwrap();
@@ -75,7 +75,7 @@ fn a_push_for_later_is_not_lost_when_the_run_that_it_met_fails() {
 }
 
 #[test]
-fn an_attempt_that_begins_after_a_push_is_the_run_of_that_push() {
+fn an_attempt_that_begins_after_a_push_counts_for_it() {
     let clock = Clock::manual(SystemTime::now());
     let queue = queue_on(&clock);
     queue.push(job(1).id("a")).unwrap();
@@ -87,7 +87,7 @@ fn an_attempt_that_begins_after_a_push_is_the_run_of_that_push() {
 }
 
 #[test]
-fn a_run_that_succeeds_clears_the_crashes_also_if_the_job_is_to_run_once_more() {
+fn a_success_clears_crashes_even_before_another_run() {
     let disk = FaultyStore::new().unwrap();
     let queue = Queue::open(&disk.store(), "q", QueueOptions::default()).unwrap();
     queue.push(job(1).id("a")).unwrap();
@@ -103,7 +103,7 @@ fn a_run_that_succeeds_clears_the_crashes_also_if_the_job_is_to_run_once_more() 
 
 /// Some programs always ask for jobs that are due by now, and the clock goes on meanwhile.
 #[test]
-fn a_queue_that_is_asked_only_for_jobs_that_were_due_by_a_past_time_hands_out_all_of_them() {
+fn claims_by_a_past_due_time_reach_every_job() {
     let clock = Clock::manual(SystemTime::now());
     let queue = queue_on(&clock);
     let past = SystemTime::now() - Duration::from_secs(60);
@@ -122,7 +122,7 @@ fn a_queue_that_is_asked_only_for_jobs_that_were_due_by_a_past_time_hands_out_al
 }
 
 #[test]
-fn a_claim_of_a_job_that_was_due_by_a_past_time_lets_no_priority_starve() {
+fn claims_by_a_past_due_time_starve_no_priority() {
     let clock = Clock::manual(SystemTime::now());
     let queue = queue_on(&clock);
     queue.push(job(1000).priority(Priority::Low)).unwrap();
@@ -140,7 +140,7 @@ fn a_claim_of_a_job_that_was_due_by_a_past_time_lets_no_priority_starve() {
 /// A runner asks nobody before it writes the end of a job, so the token in the row is all that
 /// protects the next run of that job.
 #[test]
-fn a_runner_that_has_lost_its_job_ends_nothing_of_the_next_run_of_it() {
+fn a_runner_that_lost_its_job_cannot_end_its_next_run() {
     let queue = queue_on(&Clock::manual(SystemTime::now()));
     queue.push(job(1).id("a")).unwrap();
     let taken: Arc<Mutex<Option<Lease>>> = Arc::default();
@@ -159,7 +159,7 @@ fn a_runner_that_has_lost_its_job_ends_nothing_of_the_next_run_of_it() {
 }
 
 #[test]
-fn a_job_that_is_gone_leaves_no_record_of_its_own() {
+fn a_job_that_is_gone_leaves_no_record() {
     let disk = Disk::default();
     let options = QueueOptions::default().ids_for(Duration::ZERO);
     let queue = Queue::open(&disk.open(&Store::options()).unwrap(), "q", options).unwrap();
@@ -226,7 +226,7 @@ fn disturb(queue: &Queue, clock: &Clock, store: &Store, mut random: fastrand::Rn
 }
 
 #[test]
-fn threads_that_use_a_queue_while_writes_fail_leave_right_counts_and_each_effect_once() {
+fn threads_amid_failing_writes_make_each_effect_once() {
     for seed in 0..8 {
         let disk = FaultyStore::new().unwrap();
         let store = disk.store();

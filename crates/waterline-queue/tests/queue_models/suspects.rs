@@ -30,7 +30,7 @@ fn runs_alone(bench: &Bench, id: &str) -> bool {
 }
 
 #[test]
-fn a_job_that_kills_its_process_dies_and_none_of_its_neighbours() {
+fn only_the_job_that_kills_its_process_dies() {
     in_lives(|mut bench| {
         let ids = ["a", "b", "killer", "c", "d", "e", "f", "g"];
         bench.queue.push_all(ids.map(job)).unwrap();
@@ -51,7 +51,7 @@ fn a_job_that_kills_its_process_dies_and_none_of_its_neighbours() {
 }
 
 #[test]
-fn a_suspect_waits_until_no_other_job_runs_and_none_begins_meanwhile() {
+fn a_suspect_begins_alone_and_holds_back_all_others() {
     let bench = suspects(["s"], QueueOptions::default());
     assert!(runs_alone(&bench, "s"));
     bench.push(job("urgent").priority(Priority::High));
@@ -75,7 +75,7 @@ fn a_suspect_waits_until_no_other_job_runs_and_none_begins_meanwhile() {
 }
 
 #[test]
-fn an_attempt_that_ends_clears_a_suspect_and_another_crash_makes_it_one_again() {
+fn an_attempt_clears_a_suspect_until_the_next_crash() {
     let bench = suspects(["s"], QueueOptions::default().retry(Retry::fixed(SECOND)));
     bench.push(job("other"));
     bench.take("s").retry("it fails").unwrap();
@@ -87,7 +87,7 @@ fn an_attempt_that_ends_clears_a_suspect_and_another_crash_makes_it_one_again() 
 }
 
 #[test]
-fn a_suspect_stays_one_when_it_is_moved_and_is_none_once_it_is_dead_or_pushed_anew() {
+fn a_moved_suspect_stays_one_and_a_requeued_one_does_not() {
     let bench = suspects(["moved", "buried", "late"], QueueOptions::default());
     bench.push(job("moved").delay(SECOND));
     assert!(runs_alone(&bench, "moved"));
@@ -109,7 +109,7 @@ fn a_suspect_stays_one_when_it_is_moved_and_is_none_once_it_is_dead_or_pushed_an
 }
 
 #[test]
-fn a_suspect_that_goes_away_while_others_run_holds_up_nobody() {
+fn a_suspect_that_leaves_holds_back_no_job() {
     for leaves in [
         |queue: &Queue| queue.remove("s").unwrap(),
         |queue: &Queue| drop(queue.push(job("s").key("s").delay(DAY)).unwrap()),
@@ -125,7 +125,7 @@ fn a_suspect_that_goes_away_while_others_run_holds_up_nobody() {
 }
 
 #[test]
-fn a_suspect_runs_alone_also_when_a_limit_has_held_it_and_when_it_is_claimed_before_its_time() {
+fn a_held_or_early_suspect_runs_alone_too() {
     let limited = QueueOptions::default().limit(Limit::each_key().at_once(1));
     let bench = suspects(["s"], limited);
     bench.push(job("same key").key("s").priority(Priority::High));
@@ -164,7 +164,7 @@ fn a_suspect_runs_alone_also_when_a_limit_has_held_it_and_when_it_is_claimed_bef
 }
 
 #[test]
-fn a_runner_runs_its_suspects_one_after_the_other_and_then_all_it_has_slots_for() {
+fn a_runner_runs_suspects_one_by_one_then_fills_its_slots() {
     let bench = suspects(["a", "b", "c"], QueueOptions::default());
     bench.queue.push_all((0..20).map(|n| NewJob::new("k", &n).unwrap())).unwrap();
     let is_alone = std::sync::Arc::new(AtomicBool::new(false));
@@ -187,7 +187,7 @@ fn a_runner_runs_its_suspects_one_after_the_other_and_then_all_it_has_slots_for(
 }
 
 #[test]
-fn a_thread_that_waits_for_a_job_wakes_when_a_suspect_has_ended() {
+fn the_end_of_a_suspect_wakes_a_waiting_thread() {
     for _ in 0..20 {
         let bench = suspects(["s"], QueueOptions::default());
         bench.push(job("other"));

@@ -32,7 +32,7 @@ fn seconds(queue: &Queue, kind: &str) -> Option<(u64, u64, u64)> {
 }
 
 #[test]
-fn q36_averages_survive_a_restart_and_cost_no_write_and_few_records() {
+fn q36_averages_cost_no_write_and_survive_a_crash() {
     let (clock, faulty) = (clock(), FaultyStore::new().unwrap());
     let queue = open(&faulty.store(), &clock);
     let writes = faulty.writes();
@@ -50,7 +50,7 @@ fn q36_averages_survive_a_restart_and_cost_no_write_and_few_records() {
 }
 
 #[test]
-fn q36_an_average_without_a_success_for_30_days_is_gone_with_its_record() {
+fn q36_an_average_expires_30_days_after_its_last_success() {
     let (clock, store) = (clock(), Store::in_memory());
     run(&open(&store, &clock), &clock, "k", SECOND, 1);
     clock.advance(DAY * 30 - SECOND);
@@ -63,7 +63,7 @@ fn q36_an_average_without_a_success_for_30_days_is_gone_with_its_record() {
 }
 
 #[test]
-fn an_attempt_whose_job_was_removed_stores_and_counts_no_duration() {
+fn a_removed_job_records_no_duration() {
     let (clock, faulty) = (clock(), FaultyStore::new().unwrap());
     let queue = open(&faulty.store(), &clock);
     queue.push(NewJob::new("k", &()).unwrap().id("a")).unwrap();

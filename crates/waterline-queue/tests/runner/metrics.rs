@@ -48,7 +48,7 @@ fn job(kind: &str) -> NewJob {
 }
 
 #[test]
-fn each_end_of_an_attempt_is_counted_and_its_duration_recorded_once() {
+fn each_attempt_is_counted_and_timed_once() {
     let ((queue, _), kept) = (queue(), Kept::default());
     let removes = queue.clone();
     queue.push_all(["done", "done", "fails", "dies", "later", "unknown"].map(job)).unwrap();
@@ -73,7 +73,7 @@ fn each_end_of_an_attempt_is_counted_and_its_duration_recorded_once() {
 }
 
 #[test]
-fn the_gauges_show_the_queue_while_its_runner_is_busy_and_its_end() {
+fn gauges_follow_a_busy_runner_and_its_end() {
     let ((queue, clock), kept) = (queue(), Kept::default());
     let ((begun, begins), (end, ends)) = (unbounded(), bounded::<()>(0));
     let builder = Runner::builder(&queue).max_processing(1).on("k", move |_, ()| {
@@ -104,7 +104,7 @@ fn the_gauges_show_the_queue_while_its_runner_is_busy_and_its_end() {
 }
 
 #[test]
-fn a_runner_whose_recorder_panics_runs_its_jobs_and_one_without_metrics_registers_none() {
+fn metrics_are_opt_in_and_a_panicking_recorder_is_harmless() {
     let ((queue, _), kept) = (queue(), Kept::default());
     queue.push_all(["k", "k"].map(job)).unwrap();
     let builder = || Runner::builder(&queue).on("k", |_, ()| Ok(Outcome::Done));
@@ -116,7 +116,7 @@ fn a_runner_whose_recorder_panics_runs_its_jobs_and_one_without_metrics_register
 }
 
 #[test]
-fn the_documentation_of_metrics_lists_each_metric_of_a_runner() {
+fn the_docs_list_every_metric_of_a_runner() {
     let ((queue, _), kept) = (queue(), Kept::default());
     let _builder = kept.with(Runner::builder(&queue));
     let source = common::tree::root().join("crates/waterline-queue/src/runner/builder.rs");
@@ -127,7 +127,7 @@ fn the_documentation_of_metrics_lists_each_metric_of_a_runner() {
 }
 
 #[test]
-fn the_verdict_on_a_queue_is_that_of_its_status_also_for_what_is_left_over() {
+fn the_verdict_gauges_match_the_status() {
     let ((queue, _), kept) = (queue(), Kept::default());
     let builder = Runner::builder(&queue)
         .on("dies", |_, ()| -> Result<Outcome, BoxError> { Err(Failure::permanent("no such customer").into()) })

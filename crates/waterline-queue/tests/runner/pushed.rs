@@ -30,7 +30,7 @@ fn chain(queue: &Queue) -> RunnerBuilder {
 }
 
 #[test]
-fn a_drain_ends_only_when_the_jobs_are_done_that_its_jobs_have_pushed_with_their_ends() {
+fn a_drain_runs_jobs_pushed_with_the_end_of_others() {
     let queue = queue();
     queue.push(job(20)).unwrap();
     let summary = chain(&queue).drain(DrainLimits::default()).unwrap();
@@ -38,7 +38,7 @@ fn a_drain_ends_only_when_the_jobs_are_done_that_its_jobs_have_pushed_with_their
 }
 
 #[test]
-fn a_job_that_is_pushed_in_a_write_whose_claim_passed_entries_of_removed_jobs_is_run() {
+fn a_job_pushed_beside_a_claim_of_stale_entries_runs() {
     let queue = queue();
     // The claim beside the end of the first job finds the entries of the others, which are stale.
     // So the log gets shorter and longer in one write.

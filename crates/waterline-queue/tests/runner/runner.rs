@@ -30,7 +30,7 @@ fn state(queue: &Queue, id: &str) -> Option<JobState> {
 
 /// The thread of the timeouts and the one that ends the runner each take the locks of both.
 #[test]
-fn runners_with_a_timeout_end_however_their_threads_meet() {
+fn runners_with_a_timeout_never_deadlock() {
     let (queue, _) = queue();
     ends("a runner", move || {
         for _ in 0..300 {
@@ -45,7 +45,7 @@ fn runners_with_a_timeout_end_however_their_threads_meet() {
 }
 
 #[test]
-fn writes_of_a_transactional_job_are_made_with_its_success_and_otherwise_not_at_all() {
+fn transactional_writes_commit_only_with_success() {
     let store = Store::in_memory();
     let queue = Queue::open(&store, "q", QueueOptions::default().clock(Clock::manual(noon()))).unwrap();
     let (table, count) = (store.table("rows").unwrap(), store.table("count").unwrap());
@@ -87,7 +87,7 @@ fn writes_of_a_transactional_job_are_made_with_its_success_and_otherwise_not_at_
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_and_the_queue_stays_free() {
+fn invalid_settings_are_refused_and_the_queue_stays_free() {
     let (queue, _) = queue();
     let empty = || Runner::builder(&queue);
     let one = || empty().on("k", |_, ()| Ok(Outcome::Done));
@@ -137,7 +137,7 @@ fn runners_give_back_their_threads() {
 
 /// No case of the suite counts writes.
 #[test]
-fn a_runner_at_a_closed_gate_writes_nothing_however_often_it_asks() {
+fn a_runner_at_a_closed_gate_writes_nothing() {
     let faulty = FaultyStore::new().unwrap();
     let (queue, clock) = queue_in(&faulty.store(), QueueOptions::default());
     queue.push(job("k")).unwrap();
@@ -155,7 +155,7 @@ fn a_runner_at_a_closed_gate_writes_nothing_however_often_it_asks() {
 // A store that fails.
 
 #[test]
-fn a_store_that_fails_for_a_while_loses_no_end_and_the_status_says_so() {
+fn a_failing_store_loses_no_end_and_shows_in_the_status() {
     let faulty = FaultyStore::new().unwrap();
     let queue = Queue::open(&faulty.store(), "q", QueueOptions::default()).unwrap();
     let (begun, finishers) = unbounded::<Finisher>();
@@ -193,7 +193,7 @@ fn a_store_that_fails_for_a_while_loses_no_end_and_the_status_says_so() {
 
 /// Each look at a queue does the same, so this test makes none.
 #[test]
-fn a_full_runner_does_what_time_brings_though_nobody_looks() {
+fn a_full_runner_promotes_due_jobs_by_itself() {
     let (faulty, clock) = (FaultyStore::new().unwrap(), Clock::manual(noon()));
     let options = QueueOptions::default().clock(clock.clone());
     let queue = Queue::open(&faulty.store(), "q", options).unwrap();
@@ -211,7 +211,7 @@ fn a_full_runner_does_what_time_brings_though_nobody_looks() {
 }
 
 #[test]
-fn a_drain_tries_a_store_that_fails_until_its_time_is_over() {
+fn a_drain_retries_a_failing_store_until_its_time_limit() {
     let (faulty, clock) = (FaultyStore::new().unwrap(), Clock::manual(noon()));
     let options = QueueOptions::default().clock(clock.clone());
     let queue = Queue::open(&faulty.store(), "q", options).unwrap();
@@ -277,7 +277,7 @@ fn lines() -> &'static Lines {
 }
 
 #[test]
-fn a_runner_whose_thread_panics_ends_and_says_so_and_frees_its_name() {
+fn a_runner_whose_thread_panics_stops_with_an_error() {
     lines();
     let clock = Clock::manual(noon());
     // The clock goes on for months while a thread of the second runner gets no core.
@@ -302,7 +302,7 @@ fn a_runner_whose_thread_panics_ends_and_says_so_and_frees_its_name() {
 }
 
 #[test]
-fn each_line_about_a_job_names_the_queue_the_job_and_the_attempt() {
+fn log_lines_name_the_queue_the_job_and_the_attempt() {
     let kept = lines();
     let clock = Clock::manual(noon());
     let queue = Queue::open(&Store::in_memory(), "told", QueueOptions::default().clock(clock.clone())).unwrap();

@@ -31,7 +31,7 @@ fn is_put_back(bench: &Bench, kind: &str) {
 }
 
 #[test]
-fn a_process_that_ends_while_its_runner_stops_is_no_crash_of_the_jobs_that_still_run() {
+fn a_process_that_dies_during_a_stop_counts_no_crash() {
     let lives = |mut bench: Bench, kind: &str| {
         push(&bench, kind);
         let begin = |bench: &Bench| {
@@ -64,7 +64,7 @@ fn a_process_that_ends_while_its_runner_stops_is_no_crash_of_the_jobs_that_still
 
 /// The note is a write, and it may fail.
 #[test]
-fn a_runner_whose_stop_cannot_be_noted_stops_all_the_same() {
+fn a_runner_stops_even_if_the_stop_cannot_be_noted() {
     for_each_sort(|kind| {
         let disk = FaultyStore::new().unwrap();
         let bench = Bench::on(disk.store(), &Clock::manual(noon()), QueueOptions::default());

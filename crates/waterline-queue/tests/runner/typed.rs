@@ -74,7 +74,7 @@ fn typed(builder: RunnerBuilder, queue: &Queue) -> RunnerBuilder {
 }
 
 #[test]
-fn a_program_that_names_no_kind_pushes_its_jobs_in_each_way_and_runs_them() {
+fn typed_jobs_are_pushed_in_every_way_and_run() {
     #[cfg(feature = "tokio")]
     let runtime = tokio::runtime::Runtime::new().unwrap();
     #[cfg(feature = "tokio")]
@@ -99,7 +99,7 @@ fn a_program_that_names_no_kind_pushes_its_jobs_in_each_way_and_runs_them() {
 }
 
 #[test]
-fn a_setting_of_a_push_wins_over_that_of_the_kind_and_the_payload_is_the_type() {
+fn a_setting_of_the_push_overrides_that_of_the_type() {
     let own = NewJob::of(&welcome("ann")).unwrap();
     let payload = serde_json::json!({"address": "ann@example.org", "tenant": "t"});
     let string = || NewJob::new("welcome", &payload).unwrap().key("t").unique(Unique::until_done());
@@ -111,7 +111,7 @@ fn a_setting_of_a_push_wins_over_that_of_the_kind_and_the_payload_is_the_type() 
 }
 
 #[test]
-fn the_limit_of_a_kind_holds_in_a_queue_that_was_opened_with_its_type() {
+fn a_types_limit_holds_in_a_queue_opened_with_it() {
     let (queue, _) = queue_in(&Store::in_memory(), options());
     queue.push_all(["ann", "bob"].map(|name| NewJob::of(&welcome(name)).unwrap())).unwrap();
     let mut first = queue.accept(Accept::new()).unwrap().unwrap();
@@ -175,7 +175,7 @@ fn run<J: TypedJob>(builder: RunnerBuilder) -> RunnerBuilder {
 }
 
 #[test]
-fn a_type_that_cannot_be_is_refused_where_it_is_first_used() {
+fn an_invalid_type_is_refused_where_it_is_first_used() {
     let store = Store::in_memory();
     let queue = Queue::open(&store, "q", QueueOptions::default()).unwrap();
     let open = |options: QueueOptions| refused(Queue::open(&store, "other", options));
@@ -207,7 +207,7 @@ fn a_type_that_cannot_be_is_refused_where_it_is_first_used() {
 }
 
 #[test]
-fn a_runner_does_not_start_without_the_limit_of_one_of_its_types() {
+fn a_runner_needs_the_limits_of_its_types() {
     let open = |options: QueueOptions| Queue::open(&Store::in_memory(), "q", options).unwrap();
     for lacking in [QueueOptions::default(), QueueOptions::default().limit(Limit::kind("welcome").at_once(2))] {
         let error = run::<Welcome>(Runner::builder(&open(lacking))).start().unwrap_err();
@@ -221,7 +221,7 @@ fn a_runner_does_not_start_without_the_limit_of_one_of_its_types() {
 }
 
 #[test]
-fn in_a_group_the_queue_that_takes_the_kind_has_its_limit() {
+fn in_a_group_the_queue_of_the_kind_needs_its_limit() {
     let group = |mail: QueueOptions, rest: QueueOptions, default: bool| {
         let kinds: &[&str] = if default { &[] } else { &[Welcome::KIND] };
         let clock = Clock::manual(noon());
@@ -252,7 +252,7 @@ fn in_a_group_the_queue_that_takes_the_kind_has_its_limit() {
 }
 
 #[test]
-fn in_a_group_that_takes_no_jobs_of_the_kind_one_of_the_queues_has_its_limit() {
+fn in_a_group_without_the_kind_any_queue_may_have_its_limit() {
     let group = |first: QueueOptions, second: QueueOptions| {
         let none: [&str; 0] = [];
         let group = Group::new(&Store::in_memory()).queue("first", none, first).queue("second", none, second);
@@ -263,7 +263,7 @@ fn in_a_group_that_takes_no_jobs_of_the_kind_one_of_the_queues_has_its_limit() {
 }
 
 #[test]
-fn each_kind_has_its_own_attempt_timeout_and_the_others_that_of_the_runner() {
+fn each_kind_has_its_timeout_or_that_of_the_runner() {
     let (queue, clock) = queue_in(&Store::in_memory(), options().retry(Retry::none()));
     let (begun, finishers) = unbounded::<Finisher>();
     let begins = || {
