@@ -1,4 +1,4 @@
-//! Jobs that wait for the ends of others, and batches with a job at their end, on each back end.
+//! Jobs that wait for others, and batches with a last job, on each back end.
 
 use common::HOUR;
 use common::every_write::{DEATHS, Trial, every_write};
@@ -27,8 +27,6 @@ const WAITING: Option<JobState> = Some(JobState::Waiting);
 const READY: Option<JobState> = Some(JobState::Ready);
 const FINISHED: Option<JobState> = Some(JobState::Finished);
 
-// Cycles.
-
 #[test]
 fn a_job_whose_cycle_search_takes_too_long_is_refused() {
     let bench = Bench::in_memory(options());
@@ -39,11 +37,9 @@ fn a_job_whose_cycle_search_takes_too_long_is_refused() {
     let refused = bench.queue.push(job("a").after(["c"])).unwrap_err();
     assert!(matches!(refused, QueueError::Cycle { through: None, .. }));
     assert!(refused.to_string().ends_with("push it under another id"));
-    // Nobody waits for this one, so nothing is searched.
+    // No job waits for this one, so there is nothing to search.
     bench.push(job("d").after(["c"]));
 }
-
-// Several jobs at once.
 
 #[test]
 fn a_batch_in_a_write_commits_with_it_or_not_at_all() {
@@ -131,8 +127,6 @@ fn a_handler_that_pushes_after_an_unknown_job_is_retried() {
     });
 }
 
-// Many jobs.
-
 #[test]
 fn ten_thousand_waiting_jobs_become_ready_in_batches() {
     on_store(|Bench { queue, clock: _, database, options, .. }| {
@@ -140,7 +134,7 @@ fn ten_thousand_waiting_jobs_become_ready_in_batches() {
         queue.push_all((0..10_000).map(|n| job(&format!("{n:05}")).after(["a"]))).unwrap();
         queue.accept(Accept::new()).unwrap().unwrap().finish(None).unwrap();
         assert_eq!((queue.counts().ready, queue.counts().waiting), (64, 9936));
-        // It runs once more meanwhile, and those who wait for that run are others.
+        // The id is pushed again meanwhile; "new" waits for that run, not for the old one.
         queue.push(job("a").delay(HOUR)).unwrap();
         queue.push(job("new").after(["a"])).unwrap();
         drop(queue);
@@ -166,7 +160,6 @@ fn a_chain_of_ten_thousand_jobs_dies_in_batches() {
         assert!(bench.queue.accept(Accept::new()).unwrap().is_none());
         assert_eq!((bench.queue.counts().dead, bench.queue.counts().waiting), (10_000, 0));
         assert!(bench.info("00000").error.unwrap().contains("\"00001\""));
-        // Requeued, they run one after the other.
         assert_eq!(bench.queue.requeue_dead().unwrap(), 10_000);
         assert_eq!((bench.queue.counts().ready, bench.queue.counts().waiting), (1, 9_999));
         (9_900..10_000).rev().for_each(|n| bench.finish(&link(n)));
@@ -178,8 +171,7 @@ fn link(n: usize) -> String {
     format!("{n:05}")
 }
 
-/// A chain that begins with the last id, so that its jobs are listed the wrong way round once they
-/// are dead.
+/// A chain that begins with the last id, so that its dead jobs are listed in reverse order.
 fn chain(links: usize) -> impl Iterator<Item = NewJob> {
     let job = |n: usize| NewJob::new("k", &link(n)).unwrap().id(link(n));
     (0..links).rev().map(move |n| if n + 1 < links { job(n).after([link(n + 1)]) } else { job(n) })
@@ -195,7 +187,7 @@ fn an_interrupted_requeue_of_a_chain_readies_no_job_early() {
     queue.accept(Accept::new()).unwrap().unwrap().bury("no way").unwrap();
     assert!(queue.accept(Accept::new()).unwrap().is_none());
     assert_eq!(queue.counts().dead, 1_500);
-    // The second write fails, and then the process dies.
+    // The second write fails, and the process dies after it.
     disk.fail(1..2);
     queue.requeue_dead().unwrap_err();
     let now = queue.counts();
@@ -227,10 +219,8 @@ fn each_job_of_a_long_batch_costs_two_writes() {
     assert_eq!((disk.writes(), queue.state("end").unwrap()), (before + 1 + 2 * 3000, READY));
 }
 
-// Records.
-
-/// Returns the keys and the sizes of what a queue has stored, without entries of ready logs. (The
-/// byte after the number of the queue is their priority.)
+/// Returns the keys and sizes of a queue's records, without ready log entries. (In those, the byte
+/// after the queue's number is the priority, up to 3.)
 fn stored(disk: &Disk) -> Vec<(Vec<u8>, usize)> {
     let rows = disk.records().into_iter().filter(|(family, ..)| family.starts_with("waterline."));
     let rows = rows.filter(|(family, ..)| family == "waterline.queue" || family == "waterline.ready");
@@ -276,7 +266,7 @@ fn a_job_without_waits_stores_no_extra_bytes() {
     let (row, head) = (size(b'j').unwrap(), size(b'h').unwrap());
     assert_eq!((row, head), (50, 197));
     queue.remove(&a).unwrap();
-    // An id that the queue has made is not remembered by a record.
+    // Generated ids are not remembered by a record.
     assert_eq!(stored(&disk).len(), 2);
     queue.push(job("a")).unwrap();
     queue.remove("a").unwrap();
@@ -300,7 +290,7 @@ fn wait_records_have_the_documented_layout() {
     assert_eq!(value(&record(b'o', &[&[3], b"end", &list])), Some((rows.clone(), b"x".to_vec())));
     let now = 1_700_000_000_000u64;
     assert_eq!(value(&record(b'w', &[&now.to_be_bytes(), b"end"])), Some((entries.clone(), vec![])));
-    // The extras stand before the length of the kind: the bits of those that are there, and these.
+    // The extras stand before the length of the kind: a bit for each, then their values.
     let extras = |id: &[u8]| {
         let (_, row) = value(&record(b'j', &[id])).unwrap();
         row[44..row.len() - 6].to_vec()
@@ -312,7 +302,7 @@ fn wait_records_have_the_documented_layout() {
     assert_eq!(extras(b"late"), [0, 0, 6, 0, 0, 0, 0, 1, 2]);
     queue.push_all((0..64).map(|n| job(&format!("more {n}")).after(["x"]))).unwrap();
     queue.accept(Accept::new()).unwrap().unwrap().finish(None).unwrap();
-    // Of the 65 jobs of this list, 64 were told: all but the last one.
+    // Of the 65 jobs of this list, all but the last one were woken.
     assert_eq!(value(&record(b't', &[&list, b"fx"])), Some((entries.clone(), b"more 8".to_vec())));
     queue.remove("end").unwrap();
     let day = 86_400_000;
@@ -324,8 +314,6 @@ fn queue_number(disk: &Disk) -> [u8; 4] {
     let head = stored(disk).into_iter().find(|(key, _)| key[4..] == [b'h']).expect("it has a head").0;
     head[..4].try_into().unwrap()
 }
-
-// Crashes.
 
 #[test]
 fn the_last_job_of_a_batch_survives_a_crash_at_any_write() {
@@ -351,7 +339,7 @@ fn the_last_job_of_a_batch_survives_a_crash_at_any_write() {
         (queue, clock)
     };
     let lives = every_write(&DEATHS, live, |next, (_dead, clock)| {
-        // No job runs, so the queue takes nothing over: this is the disk as it was.
+        // No job was running, so opening the queue changes nothing on the disk.
         let queue = Queue::open(&next.store(), "q", options().clock(clock.clone())).unwrap();
         let Some(end) = queue.get("end").unwrap() else {
             assert_eq!(queue.counts().waiting + queue.counts().ready, 0, "half a batch");

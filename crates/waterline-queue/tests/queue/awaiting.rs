@@ -1,5 +1,7 @@
-//! The calls of a queue as futures, on each back end: they answer as the calls do, cost no thread
-//! while they wait, and may be dropped at any time.
+//! The queue's async calls on each back end.
+//!
+//! They answer as the blocking ones do, hold no thread while they wait, and can be dropped at any
+//! time.
 
 use common::queues::{Bench, HOUR, MINUTE, SECOND, job, noon, on_each, on_store_with};
 use common::{LONG, ends, eventually};
@@ -23,7 +25,7 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().max_blocking_threads(1).enable_all().build().unwrap()
 }
 
-/// Runs this in such a runtime, and fails if it does not end.
+/// Runs a future in such a runtime, and fails if it does not end.
 fn run<Fut: Future<Output = ()>>(test: impl FnOnce() -> Fut + Send + 'static) {
     ends("a future", move || runtime().block_on(async { tokio::time::timeout(LONG, test()).await.unwrap() }));
 }
@@ -33,7 +35,7 @@ fn on_each_run<Fut: Future<Output = ()> + 'static>(options: &QueueOptions, test:
     on_each(options, |bench| run(move || test(bench)));
 }
 
-/// Lets all tasks come to their wait, also those that make a call that blocks.
+/// Lets all tasks reach their wait, including those with a blocking call.
 async fn rest() {
     for _ in 0..8 {
         spawn_blocking(|| ()).await.unwrap();
@@ -41,19 +43,19 @@ async fn rest() {
     }
 }
 
-/// Starts a task, and lets it come to its wait.
+/// Starts a task, and lets it reach its wait.
 async fn begun<R: Send + 'static>(future: impl Future<Output = R> + Send + 'static) -> JoinHandle<R> {
     let task = tokio::spawn(future);
     rest().await;
     task
 }
 
-/// Polls a future once, with a waker that wakes nobody.
+/// Polls a future once, with a waker that does nothing.
 fn poll_once<R>(future: Pin<&mut impl Future<Output = R>>) -> Poll<R> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Waits for the end of a job, in each way that there is.
+/// Waits for the end of a job, in one of the possible ways.
 async fn end_of(mut job: Subscription, way: usize) -> Option<Seen> {
     match way {
         0 => job.wait_ended_async(HOUR).await.unwrap(),
@@ -96,7 +98,7 @@ fn a_waiting_task_sees_the_same_end_as_a_thread() {
                 };
                 let said = thread.wait_ended(Duration::ZERO).unwrap().expect("it has ended");
                 assert_eq!(said.error.as_deref(), error, "{end} {way}");
-                // A wait for a state tells of a removal only that the wait is over.
+                // After a removal, a wait for a state returns nothing.
                 let expected = (end != "removed" || way < 3).then_some(said);
                 assert_eq!(task.await.unwrap(), expected, "{end} {way}");
                 bench.queue.remove("a").ok();
@@ -170,7 +172,7 @@ fn due_jobs_wake_tasks_after_the_timekeeping_task_is_dropped() {
             let mut seen = bench.queue.subscribe(id).unwrap();
             tasks.push(begun(async move { seen.wait_for_async(JobState::Ready, 2 * HOUR).await.unwrap() }).await);
         }
-        // The first one looks after the time of all of them.
+        // The first task keeps the time for all of them.
         tasks.remove(0).abort();
         rest().await;
         bench.clock.advance(HOUR);
@@ -196,7 +198,7 @@ fn a_thousand_tasks_wait_without_threads() {
             let mut seen = bench.queue.subscribe(&pushed.id).unwrap();
             tasks.push(tokio::spawn(async move { seen.wait_ended_async(HOUR).await.unwrap() }));
         }
-        // The only thread for calls that block has room for others.
+        // The only blocking thread is still free.
         rest().await;
         let queue = bench.queue.clone();
         let runner = Runner::builder(&queue).on("k", |_, _: u32| Ok(Outcome::Done)).start().unwrap();
@@ -216,7 +218,7 @@ fn a_push_is_made_once_its_future_has_been_polled() {
         assert_eq!(bench.states(["never polled", "polled"]), [None, Some(JobState::Ready)]);
         let again = bench.queue.push_async(job("polled")).await.unwrap();
         assert_eq!(again.outcome, PushOutcome::Duplicate("polled".into()));
-        // The calls that look answer as their twins do.
+        // Async reads return what the blocking ones do.
         assert_eq!(bench.queue.get_async("polled").await.unwrap(), bench.queue.get("polled").unwrap());
         bench.push(job("second"));
         let all = bench.queue.list(JobState::Ready, None, 9).unwrap();
@@ -240,7 +242,7 @@ fn outside_a_runtime_a_push_is_refused() {
         let Poll::Ready(Err(error)) = poll_once(push.as_mut()) else { panic!("it waits for nothing") };
         assert!(matches!(error, QueueError::Store(Error::Runtime)), "{error:?}");
         assert_eq!(bench.state("a"), None);
-        // A wait needs no runtime as long as it has nothing to do.
+        // A wait that has nothing to do needs no runtime.
         bench.push(job("a"));
         let mut seen = bench.queue.subscribe("a").unwrap();
         let mut wait = pin!(seen.wait_ended_async(HOUR));
@@ -255,7 +257,7 @@ fn a_claim_whose_future_is_dropped_is_undone() {
     on_each_run(&QueueOptions::default(), |bench| async move {
         bench.push(job("a"));
         for is_claimed in [false, true] {
-            // The only thread for calls that block is taken until the claim is asked for.
+            // The only blocking thread is busy until the claim is asked for.
             let (go, gate) = crossbeam_channel::bounded::<()>(1);
             let taken = spawn_blocking(move || gate.recv_timeout(LONG).unwrap());
             {
@@ -288,7 +290,7 @@ fn a_push_wakes_another_task_if_the_woken_one_is_dropped() {
             let early = Accept::new().max_run_at(noon() - HOUR);
             let old = if is_old_there { Some(accept(early).await) } else { None };
             let (first, second) = (accept(Accept::new()).await, accept(Accept::new()).await);
-            // It wakes the first one, which is gone before its poll, and is not for the old one.
+            // The first task is woken, and gone before its poll. The old one cannot take the job.
             bench.push(job("a").run_at(noon()));
             first.abort();
             let mut lease = second.await.unwrap().expect("it is woken");
@@ -341,8 +343,7 @@ fn a_watch_loses_no_change_to_dropped_waits() {
     });
 }
 
-/// A waker that calls the queue while it wakes, and drops one who waits, as the last waker of a
-/// task may.
+/// Calls the queue as it wakes, and drops a subscription, as a task's last waker may.
 struct Calls {
     queue: Queue,
     woken: AtomicU32,
@@ -414,7 +415,7 @@ fn the_queue_outlives_a_runtime_that_shuts_down() {
             });
             runtime.block_on(rest());
             drop(runtime);
-            // Another task looks after the time from now on.
+            // Another task keeps the time from now on.
             bench.queue.push(job("later").delay(HOUR)).unwrap();
             let mut seen = bench.queue.subscribe("later").unwrap();
             run(move || async move {
@@ -436,13 +437,13 @@ fn a_dropped_claim_costs_no_attempt_if_a_write_fails() {
         queue.push(job("a")).unwrap();
         {
             let mut claim = pin!(queue.accept_async(Accept::new().timeout(HOUR)));
-            // The only thread for calls that block is taken, so the claim is not made yet.
+            // The only blocking thread is busy, so the claim is not made yet.
             let (go, gate) = crossbeam_channel::bounded::<()>(1);
             let taken = spawn_blocking(move || _ = gate.recv_timeout(LONG));
             assert!(poll_once(claim.as_mut()).is_pending());
             drop(go);
             taken.await.unwrap();
-            // That thread has ended the claim, which nobody has heard of.
+            // By now the claim is made, and its future has not been polled again.
             spawn_blocking(|| ()).await.unwrap();
             assert_eq!(queue.counts().running, 1);
             disk.fail(0..1);
@@ -463,7 +464,7 @@ fn wait_any_with_a_zero_timeout_sees_an_expired_lease() {
             bench.clock.advance(30 * SECOND);
             let mut late = bench.take("late");
             let mut all = vec![bench.queue.subscribe("late").unwrap(), bench.queue.subscribe("early").unwrap()];
-            // The worker of the second one is silent, and the lease of the first one holds.
+            // The lease of "early" expires, and that of "late" still holds.
             bench.clock.advance(40 * SECOND);
             let seen = if is_task {
                 Subscription::wait_any_async(&mut all, Duration::ZERO).await.unwrap()
@@ -490,7 +491,7 @@ fn a_zero_timeout_wait_sees_due_jobs_beside_an_unpolled_task() {
         bench.clock.advance(MINUTE);
         let mut seen = None;
         for _ in 0..3 {
-            // A look now and then, as a loop makes it that has more to do.
+            // Polls now and then, as a loop with other work does.
             seen = seen.or(one.wait_for_async(JobState::Ready, Duration::ZERO).await.unwrap());
             rest().await;
         }
@@ -502,7 +503,7 @@ fn a_zero_timeout_wait_sees_due_jobs_beside_an_unpolled_task() {
 
 #[test]
 fn a_committed_lease_call_never_reports_halt() {
-    /// Removes the job as soon as its change is told: before the call that made it is over.
+    /// Removes the job as soon as its change is published, which is before the call returns.
     struct Removes(Queue);
     impl Wake for Removes {
         fn wake(self: Arc<Self>) {

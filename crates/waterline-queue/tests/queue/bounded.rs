@@ -1,5 +1,4 @@
-//! Pushes that are refused: a queue in which only so many jobs may wait, and a hook that looks at
-//! each job before it is pushed. On each back end, with a clock that the test moves.
+//! Refused pushes: a bound on waiting jobs, and a hook that checks each job.
 
 use common::eventually;
 use common::queues::{Bench, MINUTE, SECOND, job, noon, on_store_with, open_anew};
@@ -19,7 +18,7 @@ fn on_store(most: u64, test: impl Fn(Bench)) {
     on_store_with(options.retention(Retention::Keep), test);
 }
 
-/// Checks that this is the refusal of a full queue.
+/// Asserts that a full queue refused this call.
 fn assert_full<T: std::fmt::Debug>(answer: Result<T, QueueError>, most: u64) {
     let error = answer.unwrap_err();
     assert!(
@@ -37,7 +36,7 @@ fn a_stream_waits_for_capacity_and_pushes_each_job_once() {
             .max_search_ahead(4)
             .stop_at(11)
             .start_transactional(move |order, effects| {
-                // Each pushes more jobs than may ever wait.
+                // Each order pushes more jobs than may wait.
                 for part in 0..3 {
                     queue.push_with(effects, NewJob::new("part", &(order.payload, part))?)?;
                 }
@@ -121,7 +120,7 @@ fn writes_into_a_full_queue_fail_and_can_be_retried() {
 
 // The hook before a push.
 
-/// A queue on a disk, whose hook refuses each payload below 0, panics at 13, and counts its calls.
+/// A queue whose hook refuses negative payloads, panics at 13, and counts its calls.
 fn hooked(disk: &FaultyStore) -> (Queue, QueueOptions, Clock, Arc<AtomicU64>) {
     let (asked, clock) = (Arc::new(AtomicU64::new(0)), Clock::manual(noon()));
     let calls = asked.clone();
@@ -141,7 +140,7 @@ fn with(payload: i64) -> NewJob {
     NewJob::new("k", &payload).unwrap()
 }
 
-/// Checks that this is a refusal by the hook, and returns its report.
+/// Asserts that the hook refused this call, and returns its report.
 fn refused<T: std::fmt::Debug>(answer: Result<T, QueueError>) -> String {
     let error = answer.unwrap_err();
     assert!(matches!(&error, QueueError::Refused { kind, .. } if kind == "k"), "{error:?}");
@@ -166,7 +165,7 @@ fn a_job_the_hook_refuses_writes_nothing() {
     let calls = asked.load(Ordering::Relaxed);
     assert_eq!(lazy.flush().unwrap()[0].id, "~0", "no number of an id was used up");
     assert_eq!(asked.load(Ordering::Relaxed), calls, "a buffer asks once for each job");
-    // A job that no queue takes is refused for that, and the hook does not see it.
+    // An invalid job is refused before the hook sees it.
     assert!(matches!(queue.push(with(1).id("")), Err(QueueError::Config(ConfigError::Length { what: "job id", .. }))));
     assert_eq!(asked.load(Ordering::Relaxed), calls);
 }
@@ -175,7 +174,7 @@ fn a_job_the_hook_refuses_writes_nothing() {
 fn a_job_the_hook_refuses_leaves_no_mark() {
     let disk = FaultyStore::new().unwrap();
     let (queue, _, _, _) = hooked(&disk);
-    // The hook of another life lets it pass.
+    // Opened without the hook, the queue takes the job.
     let one = |n: i64| with(n).unique(Unique::within(3600 * SECOND));
     refused(queue.push(one(-1)));
     drop(queue);
@@ -183,7 +182,7 @@ fn a_job_the_hook_refuses_leaves_no_mark() {
     assert_eq!(queue.push(one(-1)).unwrap().outcome, PushOutcome::Added);
     drop(queue);
     let (queue, _, _, _) = hooked(&disk);
-    // An older root whose newer one was refused.
+    // The older root stays the newest one, since the newer one was refused.
     let root = |payload: i64, at| with(payload).root("tree", at);
     let old = queue.push(root(2, noon())).unwrap().id;
     refused(queue.push(root(-1, noon() + SECOND)));
@@ -228,7 +227,7 @@ fn a_stream_may_skip_jobs_the_hook_refuses() {
     assert_eq!(queue.counts().ready, 2);
     let error = stream("strict", true).unwrap().join().unwrap_err();
     assert!(matches!(&error, Error::Job { index: 1, .. }) && error.report().contains("refused a job"), "{error:?}");
-    // A refusal that is no decision of the hook's fails the write even if the closure goes on.
+    // Any other refusal fails the write, even if the closure ignores it.
     let write = store.write(|effects| queue.push_with(effects, with(1).id("")).map(drop).or(Ok(())));
     assert!(matches!(
         QueueError::from(write.unwrap_err()),
@@ -236,7 +235,7 @@ fn a_stream_may_skip_jobs_the_hook_refuses() {
     ));
 }
 
-/// An operation of a random life, on one of few ids.
+/// An operation of a random life, on one of a few ids.
 #[derive(Clone, Debug)]
 enum Op {
     Push(u8, u8),
@@ -259,7 +258,6 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     proptest::collection::vec(op, 1..60)
 }
 
-/// Returns all jobs of a queue.
 fn jobs(queue: &Queue) -> Vec<JobInfo> {
     let states = [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Finished, JobState::Dead];
     states.iter().flat_map(|state| queue.list(*state, None, 99).unwrap()).collect()

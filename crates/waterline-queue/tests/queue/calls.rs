@@ -1,13 +1,10 @@
-//! The job queue, call by call: claims, leases, ends, subscriptions, pauses and lists, with a clock
-//! that the test moves. The tables of `parity` go through the calls on each state.
+//! Calls of the queue that need a store of their own, or one that fails. The suite has the rest.
 
 use common::HOUR;
 use common::queues::{Bench, MINUTE, SECOND, job, noon, on_store};
 use waterline::testing::FaultyStore;
 use waterline::{Error, Store};
 use waterline_queue::{Accept, Clock, JobState, Queue, QueueError, QueueOptions};
-
-// C13 to C18: the calls of a lease.
 
 #[test]
 fn c14_finish_commits_with_the_users_writes() {
@@ -30,8 +27,6 @@ fn c14_finish_commits_with_the_users_writes() {
         assert_eq!(bench.state("next"), Some(JobState::Ready));
     });
 }
-
-// Retention, death, purge, pause, lists and buffers.
 
 #[test]
 fn a_lost_lease_says_so_even_if_the_disk_fails() {
@@ -61,8 +56,6 @@ fn a_failed_pause_or_resume_names_itself() {
     assert!(resumed.contains("resume a queue") && paused.contains("pause a queue"), "{resumed}; {paused}");
     faulty.heal();
 }
-
-// Bad input.
 
 #[test]
 fn a_push_into_another_stores_queue_is_refused() {

@@ -1,4 +1,4 @@
-//! Many tasks that wait at once: one change costs those who wait for it, and nobody else.
+//! Many waiting tasks: a change wakes only those that it concerns.
 
 use common::queues::{HOUR, job, on_each, on_store_with};
 use std::future::Future;
@@ -12,10 +12,10 @@ use tokio::runtime::Builder;
 use tokio::task::{JoinHandle, spawn_blocking, yield_now};
 use waterline_queue::{Accept, NewJob, Queue, QueueOptions};
 
-/// The tasks that wait beside the one that the change is for.
+/// The number of tasks that wait for something else.
 const CROWD: u64 = 50;
 
-/// A future that counts how often it is polled.
+/// A future that counts its polls.
 struct Counted<F>(Pin<Box<F>>, Arc<AtomicU64>);
 
 impl<F: Future> Future for Counted<F> {
@@ -31,7 +31,7 @@ fn run(test: impl Future<Output = ()>) {
     Builder::new_current_thread().max_blocking_threads(1).enable_all().build().unwrap().block_on(test);
 }
 
-/// Lets all tasks come to their wait, also those that make a call that blocks.
+/// Lets all tasks reach their wait, including those with a blocking call.
 async fn rest() {
     for _ in 0..8 {
         spawn_blocking(|| ()).await.unwrap();
@@ -39,7 +39,7 @@ async fn rest() {
     }
 }
 
-/// Starts tasks that wait for jobs which nobody touches, and counts their polls.
+/// Starts tasks that wait for jobs that never change, and counts their polls.
 async fn crowd(queue: &Queue) -> (Arc<AtomicU64>, Vec<JoinHandle<()>>) {
     let polls = Arc::new(AtomicU64::new(0));
     let mut tasks = Vec::new();
@@ -78,7 +78,7 @@ fn a_claim_wakes_no_task_waiting_for_another_job() {
 fn a_change_for_the_timekeeping_task_wakes_no_other() {
     on_store_with(QueueOptions::default(), |bench| {
         run(async move {
-            // It waits first, so it looks for all at what time brings.
+            // It waits first, so it keeps the time for all of them.
             let mut watch = bench.queue.watch();
             tokio::spawn(async move { while watch.wait_async(HOUR).await.is_some() {} });
             rest().await;
@@ -106,7 +106,7 @@ fn a_claim_that_finds_nothing_wakes_no_task() {
             rest().await;
             let before = polls.load(Ordering::Relaxed);
             for _ in 0..4 {
-                // As a call of `accept` does, it changes nothing.
+                // Like `accept`, it changes nothing.
                 assert!(bench.queue.accept_async(Accept::new().kinds(["b"])).await.unwrap().is_none());
                 rest().await;
             }

@@ -1,5 +1,4 @@
-//! Groups of queues: where a push goes, which queue a claim takes from, and one runner for all of
-//! them, on each back end.
+//! Groups of queues on stores: atomic pushes, crashes, restarts, and the number of writes.
 
 use common::every_write::{DEATHS, Trial, every_write};
 use common::queues::{MILLI, SECOND, noon};
@@ -33,7 +32,7 @@ fn accept(group: &Group) -> Option<Lease> {
     group.accept(Accept::new()).unwrap()
 }
 
-/// Claims and finishes so many jobs. Returns their kinds, and fewer if there are no more.
+/// Claims and finishes up to this many jobs, and returns their kinds.
 fn finish(group: &Group, most: usize) -> Vec<String> {
     let claims = std::iter::from_fn(|| accept(group)).take(most);
     claims.map(|mut lease| lease.finish(None).map(|_| lease.kind().to_owned()).unwrap()).collect()
@@ -77,13 +76,13 @@ fn an_invalid_group_is_refused() {
     assert!(abc(&store, &clock).fair(Fair::weighted([("a", f64::NAN)])).open().is_err());
     let other = abc(&store, &clock).queue("d", ["d"], options(&Clock::manual(noon()))).open();
     assert_refused(other, "clock", &["d"]);
-    // Nothing was opened by any of them.
+    // None of these calls has opened a queue.
     let all = ["a", "b", "c"].map(|queue| Queue::open(&store, queue, QueueOptions::default().lease(SECOND)).unwrap());
     let open = abc(&store, &clock).open();
     assert!(matches!(open, Err(QueueError::Config(ConfigError::QueueOptions { name })) if name == "a"));
     drop(all);
     let mut group = None;
-    // The writer may have one of them for a moment longer.
+    // The writer may hold one of them a moment longer.
     eventually("the queues to be closed", || {
         group = abc(&store, &clock).open().ok();
         group.is_some()
@@ -143,7 +142,7 @@ fn a_user_write_can_push_into_a_group() {
     });
 }
 
-/// A life of a group with jobs that are ready, paused and scheduled.
+/// Opens a group with jobs that are ready, paused and scheduled.
 fn first_life(store: &Store, clock: &Clock) -> Group {
     let group = abc(store, clock).open().unwrap();
     group.push_all([job("b"), job("c").delay(10 * SECOND)]).unwrap();
@@ -177,7 +176,7 @@ fn a_group_knows_its_ready_queues_after_a_restart() {
     second_life(&place.open(), &clock);
 }
 
-/// Runs all jobs of a group. Each of them counts its runs in a table.
+/// Runs all jobs of a group, which count their runs in a table.
 fn drain_counting(group: &Group, store: &Store) {
     let done = store.table("done").unwrap();
     let runner = ["a", "b", "c"].into_iter().fold(group.runner().max_processing(1), |runner, kind| {
@@ -206,7 +205,7 @@ fn a_crash_at_any_write_runs_each_group_job_once() {
         let (counts, done) = (group.counts(), store.table("done").unwrap());
         let times = || ids.map(|id| done.counter(id).unwrap());
         assert_eq!(counts.running + counts.scheduled + counts.dead, 0, "{counts:?}");
-        // All of the pushes are there, or none.
+        // All pushes are there, or none.
         let all = counts.ready + counts.finished;
         assert!(all == 4 || all == 0 && next.struck, "{counts:?}");
         assert_eq!(times().iter().sum::<i64>(), counts.finished as i64);
@@ -217,7 +216,7 @@ fn a_crash_at_any_write_runs_each_group_job_once() {
 
 #[test]
 fn a_claim_whose_write_fails_leaves_its_job_to_a_waiter() {
-    // Both claims may come into the write that fails. Then it is done again.
+    // Both claims may share the write that fails; then the trial is repeated.
     for _ in 0..100 {
         let disk = FaultyStore::new().unwrap();
         let group = abc(&disk.store(), &Clock::manual(noon())).open().unwrap();
@@ -227,7 +226,7 @@ fn a_claim_whose_write_fails_leaves_its_job_to_a_waiter() {
                 lease.map(|lease| lease.map(|mut lease| lease.finish(None).unwrap()))
             };
             let waiters = [scope.spawn(accept), scope.spawn(accept)];
-            // The push is written, and the first claim is not.
+            // The push is written, and the first claim fails.
             disk.fail(1..2);
             group.push(job("b")).unwrap();
             waiters.map(|waiter| waiter.join().unwrap())
@@ -250,13 +249,13 @@ fn an_end_and_the_next_queues_claim_are_one_write() {
     let before = disk.writes();
     let summary = done(group.runner().max_processing(1)).drain(DrainLimits::default()).unwrap();
     assert_eq!(summary.finished, count as u64);
-    // A claim, an end with the next claim for each job but the last one, and an end.
+    // A claim, one write for each end with the next claim, and the last end.
     assert_eq!(disk.writes() - before, count as u64 + 1);
 }
 
 #[test]
 fn a_due_job_in_any_queue_wakes_the_caller() {
-    // Real time: this thread sleeps, so nobody could move a clock.
+    // Real time: this thread sleeps, so it cannot move a clock.
     let clock = Clock::default();
     let group = abc(&Store::in_memory(), &clock).open().unwrap();
     for kind in ["c", "a"] {

@@ -1,4 +1,4 @@
-//! JSON that is stored comes back as it was, and what could not come back is refused.
+//! Stored JSON comes back unchanged, and what could not is refused.
 
 use common::queues::*;
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use waterline_queue::{
     QueueEvent, QueueOptions, Runner,
 };
 
-/// Arrays within each other.
+/// Nested arrays.
 fn deep(depth: usize) -> Value {
     (0..depth).fold(json!("["), |value, _| json!([value]))
 }
@@ -35,7 +35,7 @@ fn json_nested_too_deep_to_read_back_is_refused() {
         assert_too_deep(lease.update(Some(deep(128))));
         assert_too_deep(lease.finish(Some(deep(128))));
         assert_eq!(lease.data(), Some(deep(127)));
-        // The object of all values counts, too.
+        // The object around all values counts, too.
         lease.set_meta("k", Some(deep(126))).unwrap();
         assert_too_deep(lease.set_meta("k", Some(deep(127))));
         assert_too_deep(queue.set_meta("a", "l", Some(deep(127))));

@@ -1,6 +1,4 @@
-//! Limits of a queue: the jobs that run at once, and the attempts that begin in a time, of all
-//! jobs, of a kind and of each key. On each back end, with a clock that the test moves, over
-//! restarts, and with a crash at each write.
+//! Limits on running jobs and on rates, over restarts and with a crash at each write.
 
 use common::HOUR;
 use common::every_write::DiskFault::{Fail, PowerLoss, Stop};
@@ -22,7 +20,7 @@ fn options(limits: &[Limit]) -> QueueOptions {
     limits.iter().fold(options, |options, limit| options.limit(limit.clone()))
 }
 
-/// For what a queue shows of held jobs, and for the turns that keys take: the model has no lines.
+/// For tests of held jobs and of the turns of keys, which the model does not have.
 fn on_store(limits: &[Limit], test: impl Fn(Bench)) {
     on_store_with(options(limits), test);
 }
@@ -39,9 +37,7 @@ fn finish(lease: &mut Lease) {
     lease.finish(None).unwrap();
 }
 
-// Threads.
-
-/// The jobs that are in the hands of workers now.
+/// The jobs that are running now.
 #[derive(Default)]
 struct Inside {
     all: AtomicU64,
@@ -70,7 +66,7 @@ fn eight_threads_and_a_runner_exceed_no_limit() {
     let limits = [Limit::each_key().at_once(2), Limit::kind("few").at_once(3), Limit::queue().at_once(6)];
     on_each(&options(&[]), |Bench { database, .. }| {
         let options = limits.iter().fold(QueueOptions::default(), |options, limit| options.limit(limit.clone()));
-        // All of them are counted in the end, however long they take.
+        // Finished jobs are kept, so that all are counted in the end.
         let queue = database.open("busy", options.retention(Retention::Keep)).unwrap();
         let inside = Arc::new(Inside::default());
         let (few, many) = (inside.clone(), inside.clone());
@@ -110,9 +106,7 @@ fn eight_threads_and_a_runner_exceed_no_limit() {
     });
 }
 
-// Held jobs, and the other calls.
-
-/// A queue whose key `a` has a running job, and which holds `a1` to `a4`.
+/// A queue whose key `a` has a running job, and whose limit holds `a1` to `a4`.
 fn with_held(test: impl Fn(&Bench, Lease)) {
     on_store(&[Limit::each_key().at_once(1)], |bench| {
         bench.queue.push_all((0..5).map(|n| keyed(&format!("a{n}"), "a").cost(2))).unwrap();
@@ -128,7 +122,7 @@ fn a_held_job_that_leaves_keeps_the_order_of_the_others() {
         bench.push(keyed("short", "a").expires(SECOND));
         bench.none();
         bench.queue.remove("a1").unwrap();
-        // The push moves it to another time, and gives it another key.
+        // The push changes its time and its key.
         bench.push(keyed("a3", "b").delay(HOUR));
         assert_eq!(bench.queue.state("a3").unwrap(), Some(JobState::Scheduled));
         bench.clock.advance(SECOND);
@@ -174,8 +168,6 @@ fn held_jobs_are_listed_last_and_purged() {
     });
 }
 
-// Restarts.
-
 #[test]
 fn jobs_of_a_dead_process_free_their_limits() {
     let two = [Limit::each_key().at_once(2)];
@@ -189,7 +181,7 @@ fn jobs_of_a_dead_process_free_their_limits() {
     let second = first.after_crash().unwrap();
     let bench = open(&second, &[]);
     assert_eq!(bench.held().len(), 3);
-    // It dies before it has run any job.
+    // The next life dies before it has run a job.
     let third = second.after_crash().unwrap();
     assert_eq!(bench.claim_all(), ["a2", "a3", "a4", "a0", "a1"]);
     let bench = open(&third, &two);
@@ -199,15 +191,13 @@ fn jobs_of_a_dead_process_free_their_limits() {
     assert_eq!(bench.claim_all(), ["a4", "a0", "a1"]);
 }
 
-// Crashes.
-
 fn crash_limits() -> [Limit; 3] {
     let rate = Rate::new(4, SECOND).burst(2);
     [Limit::each_key().at_once(1).rate(rate), Limit::kind("k").at_once(2), Limit::queue().at_once(3)]
 }
 
-/// A life in which jobs are held, released, moved and removed. A call whose write fails is made
-/// once more. Returns the jobs that were finished.
+/// Makes a life in which jobs are held, released, moved and removed. Calls whose writes fail are
+/// repeated. Returns the finished jobs.
 fn live(trial: &Trial) -> (BTreeSet<String>, Clock) {
     let (clock, mut failed) = (Clock::manual(noon()), 0);
     let options = options(&crash_limits()).clock(clock.clone());
@@ -240,7 +230,7 @@ fn live(trial: &Trial) -> (BTreeSet<String>, Clock) {
     (done, clock)
 }
 
-/// Runs everything to its end, and checks that no limit is passed.
+/// Runs all jobs to their end, and asserts that no limit is exceeded.
 fn run_out(queue: &Queue, clock: &Clock) {
     for _ in 0..200 {
         let running: Vec<Lease> = std::iter::from_fn(|| queue.accept(Accept::new()).unwrap()).collect();
@@ -267,7 +257,7 @@ fn no_crash_or_failed_write_loses_a_held_job_or_its_place() {
         }
         let options = options(&crash_limits()).clock(clock.clone()).retention(Retention::Keep);
         let queue = Queue::open(&next.store(), "q", options).unwrap();
-        // Jobs whose pushes were lost are pushed anew; the others stay as they are.
+        // Jobs whose pushes were lost are pushed anew.
         for n in 0..10 {
             let id = format!("a{n}");
             if queue.state(&id).unwrap().is_none() {
@@ -281,8 +271,6 @@ fn no_crash_or_failed_write_loses_a_held_job_or_its_place() {
     assert!(finished.first().unwrap().len() > 7, "{finished:?}");
 }
 
-// Many jobs, and bad input.
-
 #[test]
 fn a_flood_on_one_key_costs_other_keys_no_extra_write() {
     let disk = FaultyStore::new().unwrap();
@@ -293,8 +281,7 @@ fn a_flood_on_one_key_costs_other_keys_no_extra_write() {
     }
     let mut flood = bench.take("a0");
     bench.none();
-    // From now on nobody looks at the flood again. A claim that looked at more than 256 entries
-    // would make more than one write.
+    // From now on no claim reads the flood again: more than 256 entries would take a second write.
     for n in 0..200 {
         bench.push(keyed(&format!("b{n}"), &format!("key{n}")));
         let before = disk.writes();
@@ -382,7 +369,7 @@ fn the_each_key_limit_is_listed_without_any_keyed_job() {
     });
 }
 
-/// Nobody takes the kind `c` any more, and a job of it is before the key in the log of its kind.
+/// No claim takes the kind `c` any more, whose job is ahead of the key's in the log.
 #[test]
 fn a_key_held_by_an_unclaimed_kind_lets_other_kinds_run() {
     let limits = [Limit::each_key().at_once(1), Limit::kind("c").at_once(1)];
@@ -408,7 +395,7 @@ fn a_key_held_by_an_unclaimed_kind_lets_other_kinds_run() {
     }
 }
 
-/// The jobs that no claim takes have their turns first, again and again.
+/// The jobs that no claim takes are first in turn each time.
 #[test]
 fn unclaimed_held_jobs_do_not_hide_other_limits() {
     let limits = [Limit::each_key().at_once(1), Limit::kind("c").at_once(1)];

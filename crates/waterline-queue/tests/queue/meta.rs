@@ -1,5 +1,4 @@
-//! The things that are kept beside the jobs of a queue: metadata of a job, notes of a kind, and the
-//! progress of a running job, on each back end and with a clock that the test moves.
+//! Metadata of a job, notes of a kind, and progress: in writes, and over crashes.
 
 use common::every_write::DiskFault::{Fail, PowerLoss, Stop};
 use common::every_write::{Trial, every_write};
@@ -23,8 +22,6 @@ fn on_store(test: impl Fn(Bench)) {
     on_store_with(options(), test);
 }
 
-// Metadata of a job.
-
 #[test]
 fn a_job_pushed_in_a_write_has_its_metadata() {
     on_store(|bench| {
@@ -39,8 +36,6 @@ fn a_job_pushed_in_a_write_has_its_metadata() {
         assert_eq!((bench.info("a").payload::<u8>().unwrap(), bench.info("b").payload::<u8>().unwrap()), (7, 8));
     });
 }
-
-// Notes of a kind.
 
 #[test]
 fn a_note_commits_with_the_end_of_a_job_or_not_at_all() {
@@ -67,7 +62,7 @@ fn a_note_commits_with_the_end_of_a_job_or_not_at_all() {
         let error = bench.info("b").error.unwrap();
         assert!(error.contains("the key \"text\" of the table \"notes of k in q\" cannot be counted under"), "{error}");
         assert_eq!(notes.get("full").unwrap(), Some(i64::MAX.into()));
-        // A write of one's own, and a direct call.
+        // A user's write, and a direct call.
         let write = bench.store().write(|effects| {
             notes.set_with(effects, "last", "written")?;
             notes.add_with(effects, "text", 1)
@@ -111,9 +106,7 @@ fn an_invalid_note_is_refused() {
     });
 }
 
-// Progress of a running job.
-
-/// Returns the progress that a job shows, and checks that the list of its state shows it too.
+/// Returns the progress of a job, and asserts that lists show the same.
 fn shown(queue: &Queue, id: &str) -> Option<(f64, String)> {
     let job = queue.get(id).unwrap().unwrap_or_else(|| panic!("there is no {id}"));
     let listed = queue.list(job.state, None, 9).unwrap();
@@ -158,7 +151,6 @@ fn the_next_attempt_sees_the_progress_of_the_last() {
     assert_eq!(shown(&queue, "a"), Some((0.2, "two".into())), "until it shows some of its own");
     lease.progress(0.3, "three").unwrap();
     lease.progress(0.4, "four").unwrap();
-    // The process dies.
     let died = disk.after_crash().unwrap();
     let queue = Queue::open(&died.store(), "q", options().clock(clock.clone())).unwrap();
     assert_eq!(shown(&queue, "a"), Some((0.3, "three".into())), "the last one that was written");
@@ -179,9 +171,7 @@ fn progress_whose_write_fails_is_written_later() {
     assert_eq!(shown(&died, "a"), Some((0.2, "two".into())));
 }
 
-// Crashes.
-
-/// All that is kept beside the jobs: metadata and progress by id, and the notes.
+/// Metadata and progress by id, and the notes.
 type Kept = (BTreeMap<String, (Value, Option<(f64, String)>)>, Vec<(String, Value)>);
 
 /// A life in which each call is one write.
@@ -192,7 +182,7 @@ struct Life {
     clock: Clock,
     queue: Queue,
     failed: u64,
-    /// All that was kept after so many writes of this life, and the time then.
+    /// The state after each write of this life, by its number, and the time then.
     kept: BTreeMap<u64, (SystemTime, Kept)>,
     now: SystemTime,
 }
@@ -207,7 +197,7 @@ fn kept(queue: &Queue) -> Kept {
 }
 
 impl Life {
-    /// Makes a call, once more if its write has failed, and notes all that is kept then.
+    /// Makes a call, again if its write has failed, and records the state after it.
     fn call<T>(&mut self, mut call: impl FnMut(&Queue) -> Result<T, QueueError>) -> T {
         let before = self.disk.writes();
         loop {
@@ -243,7 +233,7 @@ impl Life {
         life.call(|_| lease.progress(0.1, "a tenth"));
         life.advance(SECOND);
         life.call(|_| lease.progress(0.2, "a fifth"));
-        // This one is only in memory, and is written with the end.
+        // This one is only in memory until the end is written.
         life.call(|_| lease.progress(0.3, "a third"));
         life.call(|_| lease.retry("it fails"));
         life.call(|queue| queue.notes("k")?.add("count", 5));
@@ -252,7 +242,7 @@ impl Life {
         let mut lease = life.call(|queue| queue.accept(Accept::new())).unwrap();
         life.call(|_| lease.finish_with(|effects| notes.add_with(effects, "count", 2)));
         life.advance(SECOND);
-        // The note whose time is over is swept with this push.
+        // The expired note is swept with this push.
         life.call(|queue| queue.push(with("b", "five")));
         life.call(|queue| queue.remove("c"));
         let mut lease = life.call(|queue| queue.accept(Accept::new())).unwrap();

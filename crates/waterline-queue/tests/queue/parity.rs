@@ -1,6 +1,8 @@
-//! The features and the finer rules of CouchDB's jobs (`c`), of MediaWiki's queue (`m`) with its
-//! Kafka runner (`p`), and of Mosquito (`q`), where no other test shows that the queue has them, or
-//! that it lacks a defect of theirs. A test is named by its rows of the page `queue::parity`.
+//! Features and finer rules of other queues that no other test shows.
+//!
+//! These are CouchDB's jobs (`c`), MediaWiki's queue (`m`) with its Kafka runner (`p`), and
+//! Mosquito (`q`), also with defects of theirs that the queue lacks. Tests are named after the rows
+//! of the page `queue::parity`.
 
 use common::HOUR;
 use common::queues::{Bench, DAY, MINUTE, SECOND, in_lives, job, leak, noon, on_store, on_store_with, with};
@@ -18,7 +20,7 @@ fn assert_halt<R: std::fmt::Debug>(answer: Result<R, QueueError>) {
     assert!(matches!(answer, Err(QueueError::Halt { .. })), "{answer:?}");
 }
 
-/// A queue on a disk that counts and refuses writes, with the clock of the test.
+/// A queue on a disk that counts writes and can refuse them, with a manual clock.
 fn faulty(options: QueueOptions) -> (FaultyStore, Queue, Clock) {
     let (disk, clock) = (FaultyStore::new().unwrap(), Clock::manual(noon()));
     let queue = Queue::open(&disk.store(), "q", options.clock(clock.clone())).unwrap();
@@ -270,7 +272,7 @@ fn q01_generated_ids_stay_unique_after_crashes() {
             bench.store().write(|effects| queue.push_with(effects, made()).map(drop)).unwrap();
             ids.extend(bench.queue.list(JobState::Ready, None, 2000).unwrap().into_iter().map(|job| job.id));
             count += 1001;
-            // Nothing is left by which a number could be told.
+            // No job is left to derive the next number from.
             assert_eq!(bench.claim_all().len(), 1001);
             bench = bench.next_life();
         }
@@ -298,8 +300,6 @@ fn q40_a_job_spawns_others_and_gathers_their_results() {
         assert_eq!(data.map(|data| data.as_u64().unwrap()).sum::<u64>(), 30);
     });
 }
-
-// The transitions, each of which is one write.
 
 #[test]
 fn each_transition_of_a_job_is_one_write() {

@@ -1,5 +1,4 @@
-//! Periodic jobs: their ticks over restarts, crashes and clocks that jump, on each back end and
-//! with a clock that the test moves.
+//! Periodic jobs through crashes and failed writes.
 
 use common::HOUR;
 use common::every_write::DiskFault::{Fail, PowerLoss, Stop};
@@ -31,7 +30,7 @@ fn digest(bench: &Bench, schedule: impl Into<Schedule>) -> PeriodicBuilder {
     bench.queue.periodic("digest", schedule, job())
 }
 
-/// Runs all that is ready, and returns the ticks of the jobs, in minutes since noon.
+/// Runs all ready jobs, and returns their ticks in minutes since noon.
 fn run(bench: &Bench) -> Vec<u64> {
     let mut ticks = Vec::new();
     while let Some(mut lease) = bench.accept() {
@@ -60,7 +59,7 @@ fn q21_a_run_lost_in_a_crash_runs_again() {
     clock.advance(59 * MINUTE);
     assert_eq!(run(&bench), [60]);
 
-    // One that kills its process again and again dies, and so holds up nothing.
+    // A run that keeps killing its process dies, and so holds up no tick.
     clock.advance(HOUR);
     let bench = crash(crash(bench, SECOND), SECOND);
     assert_eq!(bench.queue.counts().dead, 1);
@@ -69,7 +68,7 @@ fn q21_a_run_lost_in_a_crash_runs_again() {
     assert_eq!(run(&bench), [180]);
 }
 
-/// Returns the ticks of a life of a periodic job, over some hours and one long pause.
+/// Returns the ticks of a life of several hours with one long pause.
 fn live(trial: &Trial) -> (Vec<u64>, Clock) {
     let (clock, mut failed) = (Clock::manual(noon()), 0);
     let queue = again(&mut failed, || Queue::open(&trial.store(), "q", options().clock(clock.clone())));
@@ -104,7 +103,7 @@ fn each_tick_has_one_job_through_crashes_and_failed_writes() {
         let jobs = queue.list(JobState::Finished, None, 99).unwrap();
         let mut ticks: Vec<_> = jobs.iter().map(|job| minutes(job.pushed_at)).collect();
         ticks.sort_unstable();
-        // A life that has stored nothing begins now.
+        // If nothing was stored before the crash, the schedule begins now.
         let is_new = ticks == [7 * 60] && next.fault != Fail(1) && next.write < 5;
         assert!(ticks == hours || is_new, "{ticks:?}");
     });

@@ -1,5 +1,4 @@
-//! The things that time brings to a queue without a worker: a call that looks, and one that waits,
-//! see it all the same.
+//! Timed changes without a worker: every call that reads or waits sees them.
 
 use common::queues::{Bench, DAY, MILLI, MINUTE, SECOND, job, noon, on_store};
 use common::{ends, rest};
@@ -11,7 +10,7 @@ use waterline_queue::{
     Clock, Group, JobState, Lease, Priority, Queue, QueueChange, QueueOptions, Retention, Subscription, Waits,
 };
 
-/// A job whose worker is silent, once a minute is over.
+/// A job whose lease expires after a minute.
 fn silent(bench: &Bench) -> Lease {
     bench.push(job("a"));
     bench.claim()
@@ -37,12 +36,12 @@ fn cr5_every_wait_notices_a_silent_worker() {
             std::iter::from_fn(|| watch.wait(Duration::MAX)).any(is_it)
         }),
     ];
-    // On the clock of the machine nobody is woken by a clock that moves.
+    // On the real clock, no change of the clock wakes the thread.
     for (is_real, is_claimed_before) in [(false, true), (false, false), (true, true), (true, false)] {
         for (name, waits) in waits {
             let clock = if is_real { Clock::default() } else { Clock::manual(noon()) };
             let options = options().lease(if is_real { 20 * MILLI } else { MINUTE });
-            // The job is to stay where it is while the thread wakes.
+            // The job must stay scheduled while the thread wakes.
             let bench = Bench::on(Store::in_memory(), &clock, options.retry(Retry::fixed(1000 * DAY)));
             bench.push(job("a"));
             let before = is_claimed_before.then(|| bench.claim());

@@ -1,5 +1,4 @@
-//! Jobs that are compared with others: unique ones, those that a twin has made needless, roots and
-//! their leaves, and jobs that expire.
+//! Unique, needless and expiring jobs: in writes, and over crashes.
 
 use common::every_write::{DEATHS, Trial, every_write};
 use common::queues::{Bench, DAY, MINUTE, SECOND, in_lives, job, noon, on_store};
@@ -35,8 +34,6 @@ fn skipped(bench: &Bench, id: &str) -> Option<Skipped> {
     bench.info(id).skipped
 }
 
-// Unique jobs.
-
 #[test]
 fn until_done_refuses_twins_through_failures_and_crashes() {
     in_lives(|mut bench| {
@@ -58,7 +55,7 @@ fn until_done_refuses_twins_through_failures_and_crashes() {
 fn q29_a_refused_job_registers_nothing() {
     on_store(|bench| {
         bench.push(job("x"));
-        // The write fails as a whole, so its first job registers nothing either.
+        // The whole write fails, so its first job registers nothing either.
         let both =
             [until_done("a"), NewJob::new("page", &json!({})).unwrap().unique(Unique::until_done().only(["page"]))];
         let refused = bench.queue.push_all(both);
@@ -87,8 +84,6 @@ fn m11_twins_in_a_user_write_are_one_job() {
     });
 }
 
-// Jobs that a twin has made needless.
-
 #[test]
 fn p09_a_failed_or_crashed_run_skips_no_twin() {
     in_lives(|mut bench| {
@@ -107,8 +102,6 @@ fn p09_a_failed_or_crashed_run_skips_no_twin() {
     });
 }
 
-// Expiry.
-
 #[test]
 fn p07_a_job_that_ends_in_time_leaves_no_expiry_entry() {
     let disk = Disk::default();
@@ -124,16 +117,13 @@ fn p07_a_job_that_ends_in_time_leaves_no_expiry_entry() {
     assert_eq!(entries(), 0);
 }
 
-// Everything leaves nothing behind, and a crash at any write leaves it whole.
-
 #[test]
 fn expired_registrations_leave_no_records() {
     let disk = Disk::default();
     let clock = Clock::manual(noon());
     let store = disk.open(&Store::options()).unwrap();
     let queue = Queue::open(&store, "q", QueueOptions::default().clock(clock.clone())).unwrap();
-    // Entries of ready logs stay for a while: the byte after the number of the queue is the
-    // priority.
+    // Ready log entries stay for a while: their byte after the queue's number is the priority.
     let written = || {
         disk.records()
             .into_iter()
@@ -182,7 +172,7 @@ fn a_crash_at_any_write_keeps_one_unique_job() {
     };
     let lives = every_write(&DEATHS, live, |next, clock| {
         let queue = Queue::open(&next.store(), "q", options(&clock)).unwrap();
-        // One twin is there at most, and it can be ended and replaced.
+        // At most one twin is left, and it can finish and be replaced.
         let outcome = queue.push(until_done("last")).unwrap().outcome;
         let mut twins = 0;
         while let Some(mut lease) = queue.accept(Accept::new()).unwrap() {

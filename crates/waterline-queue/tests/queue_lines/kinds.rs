@@ -1,5 +1,4 @@
-//! A kind that is pushed and that the runner has no handler for is told at the push, once, in the
-//! log and in the status.
+//! A pushed kind without a handler is logged once, at the push, and shown in the status.
 
 use super::*;
 use waterline_queue::{DrainLimits, Group, Outcome, Runner, RunnerBuilder, Unknown};
@@ -13,18 +12,18 @@ fn open(name: &str) -> Queue {
     Queue::open(&Store::in_memory(), name, QueueOptions::default()).unwrap()
 }
 
-/// A runner that knows the kind `k`. It is not to take a job of another kind before the test looks.
+/// A runner of the kind `k`, paused so that it takes no job before the test looks.
 fn builder(queue: &Queue) -> RunnerBuilder {
     queue.pause(None).unwrap();
     Runner::builder(queue).on("k", |_, ()| Ok(Outcome::Done))
 }
 
-/// Returns the lines about a queue since the last look, but for those of its pause.
+/// Returns the new lines about a queue, without those about its pause.
 fn lines_of_kinds(queue: &str) -> Vec<Line> {
     lines(queue).into_iter().filter(|line| !line["message"].contains("the queue is paused")).collect()
 }
 
-/// Returns the kinds of the lines about a queue since the last look. All of them warn of a kind.
+/// Returns the kinds that the new lines about a queue warn of.
 fn told(queue: &str) -> Vec<String> {
     let kinds = lines_of_kinds(queue).into_iter().map(|mut line| {
         assert!(line["level"] == "WARN" && line["message"].contains("has no handler for"), "{line:?}");
@@ -79,7 +78,7 @@ fn a_starting_runner_warns_of_earlier_unknown_kinds() {
     assert!(status.to_string().contains(says), "{status}");
     assert_eq!(serde_json::to_value(&status).unwrap()["unknown_kinds"], serde_json::json!(["mispelt"]));
     runner.stop().unwrap();
-    // The next one has fewer handlers: the kinds that had one are known, too.
+    // The next runner has fewer handlers, and warns of the kinds that the last one had, too.
     let runner = Runner::builder(&queue).on("mispelt", |_, ()| Ok(Outcome::Done)).start().unwrap();
     assert_eq!(
         (told("before"), unknown(&queue)),

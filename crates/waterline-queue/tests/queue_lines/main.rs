@@ -1,5 +1,5 @@
-//! The lines of the log about jobs: each thing that a queue does by itself is told once, names its
-//! job, and may be told to a subscriber that uses the same store.
+//! Log lines about jobs. Each automatic change is logged once, names its job, and may go to a
+//! subscriber that uses the same store.
 
 mod kinds;
 mod standing;
@@ -21,8 +21,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 type Line = BTreeMap<&'static str, String>;
 
-/// The lines of this process, and the queue that gets a job for each line about the queue "told".
-/// Each test has a queue of its own name.
+/// The log lines of this process, and the queue that gets a job for each line about "told". Each
+/// test has a queue of its own name.
 struct Log {
     lines: Mutex<Vec<Line>>,
     into: Mutex<Option<Queue>>,
@@ -71,12 +71,12 @@ fn log() -> &'static Log {
     &LOG
 }
 
-/// Returns level, id, attempt and message of each line about this queue, and forgets them.
+/// Takes the lines about this queue.
 fn lines(queue: &str) -> Vec<Line> {
     log().lines.lock().extract_if(.., |line| line.get("queue").is_some_and(|of| of == queue)).collect()
 }
 
-/// Asserts that these are the lines about a queue since the last look.
+/// Asserts the level, id, attempt and text of each new line about a queue.
 fn assert_lines(queue: &str, expected: &[(&str, &str, &str, &str)]) {
     let lines = lines(queue);
     for (level, id, attempt, text) in expected {
@@ -211,8 +211,8 @@ fn a_job_that_dies_with_its_process_is_logged() {
     assert!(dead["message"].starts_with("a job is dead") && dead["error"].contains("died"), "{dead:?}");
 }
 
-/// An entry that names another job, or none, is damaged. Its line says where it was, and the job
-/// that has lost it runs all the same, though the queue never is empty.
+/// An entry that names another job, or none, is damaged. The line says where it was, and the job
+/// that lost it still runs, even though the queue is never empty.
 #[test]
 fn an_unreadable_entry_is_logged_and_its_job_runs() {
     log();
@@ -286,14 +286,14 @@ fn a_periodic_job_warns_only_of_a_clock_set_back() {
     start(&queue, "tick");
     let told = lines("back");
     assert!(told.len() == 1 && told[0]["message"].contains("clock on the wall was set back"), "{told:?}");
-    // The system's clock goes on within some of these calls.
+    // The real clock moves on during some of these calls.
     let queue = Queue::open(&store, "forth", QueueOptions::default()).unwrap();
     (0..1_000).for_each(|number| start(&queue, &number.to_string()));
     let told = lines("forth");
     assert!(told.is_empty(), "{} of 1,000: {:?}", told.len(), told[0]);
 }
 
-/// A line is written once no lock of the store is held, else this would hang.
+/// Lines are logged after all locks of the store are released; otherwise this would hang.
 #[test]
 fn a_subscriber_may_push_into_the_same_store() {
     let log = log();
@@ -308,9 +308,9 @@ fn a_subscriber_may_push_into_the_same_store() {
     let skips = lines("told");
     assert_eq!(skips[0]["id"], run.id(), "the line names the run that has not ended: {skips:?}");
     assert_eq!((skips.len(), skips[0]["periodic"].as_str(), into.counts().ready), (1, "tick", 1));
-    // A time is written as RFC 3339 does, and not as the struct of this language.
+    // Times are logged in the format of RFC 3339, not as a Rust struct.
     assert_eq!(skips[0]["tick"], "1970-01-01T00:01:01.000Z");
-    // A stream pushes without a call of the queue.
+    // A stream pushes without calling the queue.
     queue.push(job("dead")).unwrap();
     accept(&queue).bury("never").unwrap();
     assert_eq!(lines("told").len(), 1);

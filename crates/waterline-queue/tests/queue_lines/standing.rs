@@ -1,10 +1,10 @@
-//! Runners that begin no job: their slots are taken for long, or the queue is paused.
+//! Runners that begin no job: their slots are busy for long, or the queue is paused.
 
 use super::*;
 use crossbeam_channel::{bounded, unbounded};
 use waterline_queue::{Outcome, Runner};
 
-/// Returns the lines about a queue so far whose text has this part, with their fields.
+/// Returns all lines about a queue whose message contains this text.
 fn told(queue: &str, part: &str) -> Vec<Line> {
     let lines = log().lines.lock();
     lines
@@ -38,7 +38,7 @@ fn a_stalled_runner_is_logged_again_after_twice_the_time() {
     let text =
         "all slots of its runner here are busy, and no job has ended for 12m; find out what its oldest job waits for";
     assert!(line["message"].contains(text), "{line:?}");
-    // The next one is due at sixteen minutes.
+    // The next line is due after sixteen minutes.
     clock.advance(MINUTE * 3);
     clock.advance(MINUTE);
     common::eventually("the next line", || still().len() == 2);
@@ -58,7 +58,7 @@ fn each_pause_a_runner_meets_is_logged_once() {
         queue.pause(None).unwrap();
         queue.push(job(&pause.to_string())).unwrap();
         common::eventually("the line", || paused().len() == pause);
-        // It looks again, and says nothing more.
+        // The runner meets the same pause again, and logs nothing more.
         queue.push(job(&format!("{pause} more"))).unwrap();
         queue.resume().unwrap();
         common::eventually("all to be done", || queue.counts().finished == 2 * pause as u64);

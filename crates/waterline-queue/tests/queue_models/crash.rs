@@ -1,6 +1,6 @@
-//! A life of a queue with every kind of transition, on a disk that stops at each write in turn,
-//! and on one on which each write in turn fails. After it each job is in one place, nothing is
-//! lost, and the writes that a job has made with its end are there once.
+//! A life with every kind of transition, on a disk that stops or fails at each write in turn.
+//! Afterwards each job is in one place, none is lost, and the writes with its end are there exactly
+//! once.
 
 use common::every_write::DiskFault::Fail;
 use common::every_write::{DEATHS, Trial, every_write};
@@ -24,10 +24,9 @@ struct Life {
     first: u64,
     clock: Clock,
     queue: Queue,
-    /// The leases of silent workers, who do nothing with them.
+    /// The leases of silent workers, which are never used again.
     silent: Vec<Lease>,
-    /// The jobs that were pushed, and those that were removed, with the number of the write of this
-    /// life from which on that is so.
+    /// The pushed and the removed jobs, and the number of the write that made them so.
     pushed: BTreeMap<String, u64>,
     removed: BTreeMap<String, u64>,
     failed: u64,
@@ -57,7 +56,7 @@ fn runner(queue: &Queue, store: &Store) -> waterline_queue::RunnerBuilder {
             Ok(Outcome::Done)
         })
         .on_transactional("flaky", move |job, id: String, effects| {
-            // A write of the job's own, which may fail as any other one.
+            // A write of the job's own, which may fail like any other.
             job.update(&job.attempt()).or_else(|_| job.update(&job.attempt()))?;
             effects.add(&flaky, id, 1)?;
             if job.attempt() == 1 { Err("the first attempt fails".into()) } else { Ok(Outcome::Done) }
@@ -81,7 +80,6 @@ impl Life {
         }
     }
 
-    /// Returns the number of writes of this life so far.
     fn writes(&self) -> u64 {
         self.disk.writes() - self.first
     }
@@ -96,7 +94,7 @@ impl Life {
         again(&mut self.failed, || self.queue.accept(Accept::new())).expect("a job is ready")
     }
 
-    /// Makes all jobs of a stream of orders jobs of the queue.
+    /// Pushes a job for each order of a stream.
     fn enqueue_orders(&mut self) {
         let store = self.disk.store();
         loop {
@@ -124,7 +122,7 @@ impl Life {
         runner(&self.queue, &self.disk.store()).drain(DrainLimits::default()).unwrap();
     }
 
-    /// The first jobs run in a runner, and fail, die, are promoted and swept.
+    /// Runs jobs that succeed, fail, die, come due and are swept.
     fn run_jobs(&mut self) {
         for (id, kind) in [("a", "count"), ("b", "flaky"), ("c", "bad"), ("d", "count")] {
             self.push(new(id, kind), id);
@@ -144,7 +142,7 @@ impl Life {
         self.drain();
     }
 
-    /// Jobs in leases: data, further runs, ends with writes.
+    /// Uses leases: data, further runs, ends with writes.
     fn use_leases(&mut self) {
         let done = self.disk.store().table("done").unwrap();
         self.push(new("twice", "count"), "twice");
@@ -163,14 +161,14 @@ impl Life {
         let mut lease = self.accept();
         again(&mut self.failed, || lease.bury("no way"));
         assert!(again(&mut self.failed, || self.queue.requeue("slow")));
-        // A job that is silent is taken back, and then it has one more attempt.
+        // A silent job is taken back, and has one more attempt.
         let silent = self.accept();
         self.silent.push(silent);
         self.clock.advance(61 * SECOND);
         assert!(again(&mut self.failed, || self.queue.accept(Accept::new())).is_none());
     }
 
-    /// Removals, a pause, a purge, and dead jobs that run again.
+    /// Removes, pauses, purges and requeues jobs.
     fn steer(&mut self) {
         self.push(new("gone", "count"), "gone");
         self.removed.insert("gone".to_owned(), self.writes());
@@ -179,14 +177,13 @@ impl Life {
         again(&mut self.failed, || self.queue.resume());
         self.push(new("held", "count"), "held");
         self.push(new("purged", "count").delay(30 * SECOND), "purged");
-        // The job that a worker holds is purged too. Those that run later are pushed anew.
+        // The purge removes running jobs too. Those that must run later are pushed anew.
         for id in ["slow", "held", "purged"] {
             self.removed.insert(id.to_owned(), self.writes());
         }
         again(&mut self.failed, || self.queue.purge());
         assert_eq!(again(&mut self.failed, || self.queue.requeue_dead()), 1, "the job c is dead");
         self.push(new("last", "count"), "last");
-        // The process dies while two jobs run.
         let held = [self.accept(), self.accept()];
         self.silent.extend(held);
     }
@@ -204,8 +201,7 @@ fn clock() -> Clock {
     Clock::manual(UNIX_EPOCH + Duration::from_secs(1_800_000_000))
 }
 
-/// Returns the jobs by their ids. Each must be in one list, and the counts must be those of the
-/// lists.
+/// Returns the jobs by id, and asserts that each is in one list and that the counts match.
 fn jobs(queue: &Queue) -> BTreeMap<String, (JobState, u32, u32)> {
     let mut jobs = BTreeMap::new();
     for state in STATES {
@@ -220,7 +216,7 @@ fn jobs(queue: &Queue) -> BTreeMap<String, (JobState, u32, u32)> {
     jobs
 }
 
-/// Runs everything to its end. Each job is done once, or dead.
+/// Runs all jobs to their end: each is done once, or dead.
 fn run_out(queue: &Queue, store: &Store, clock: &Clock) {
     queue.resume().unwrap();
     for _ in 0..100 {
@@ -235,7 +231,7 @@ fn run_out(queue: &Queue, store: &Store, clock: &Clock) {
     panic!("{:?} jobs never end", queue.counts());
 }
 
-/// Checks that the death of a life has lost no job and has doubled no effect.
+/// Asserts that the crash has lost no job and repeated no effect.
 fn check_crash(next: &Trial, life: &Life) {
     let (store, clock, writes) = (next.store(), &life.clock, next.write);
     let queue = Queue::open(&store, "q", options(clock)).unwrap();

@@ -1,12 +1,13 @@
-//! Random lives of a queue in which damage to any of its records is drawn like a call, at any time:
-//! while the queue is open, before it is opened, and several records at once.
+//! Random lives of a queue whose records are damaged at random times.
 //!
-//! A call is refused only for a damaged job that it names, and an opening only for a damaged record
-//! of the queue itself. Every other job comes to its end, and none that has ended runs again. The
-//! damaged ones are listed and removed, and all counts are right from then on. Some knowledge is
-//! lost with a record, as the page `queue` says: a damaged mark lets a twin run, a damaged limit
-//! has no tokens and counts the running jobs anew, a periodic job has no ticks until it is removed,
-//! and a circle of jobs that wait for each other is not seen through a damaged record of a wait.
+//! Damage is drawn like a call: while the queue is open, before it is opened, and to several
+//! records at once. A call is refused only for a damaged job that it names, and an opening only for
+//! a damaged record of the queue itself. Every other job ends, and none runs again after its end.
+//! Damaged jobs are listed and can be removed, after which all counts are right.
+//!
+//! Some knowledge is lost with a record, as the page `queue` says: a damaged mark lets a twin run,
+//! a damaged limit has no tokens and counts running jobs anew, a periodic job has no ticks until it
+//! is removed, and a damaged wait may hide a cycle of waiting jobs.
 
 use crate::mixed::Life;
 use crate::ops::{Act, BEGIN, Op, STATES, Trouble, at, id, step};
@@ -23,11 +24,11 @@ use waterline_queue::{Accept, Clock, Every, JobState, NewJob, Queue, QueueError,
 
 const OPEN: [JobState; 4] = [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Waiting];
 
-/// The states of open rows, and of those of jobs that have ended, as a row has them.
+/// The states in a row, as bytes: those of open jobs, and those of ended ones.
 const OPEN_ROW: [u8; 4] = [0, 1, 2, 5];
 const ENDED_ROW: [u8; 2] = [3, 4];
 
-/// A record, by its family and key.
+/// The family and the key of a record.
 type Place = (String, Vec<u8>);
 type Records = BTreeMap<Place, Vec<u8>>;
 
@@ -35,13 +36,12 @@ type Records = BTreeMap<Place, Vec<u8>>;
 enum Event {
     Call(Trouble, Op),
     Damage(Vec<Harm>),
-    /// A periodic job is registered.
     Periodic,
-    /// A note of a kind is set, for a time.
+    /// Sets a note for this many milliseconds.
     Note(u64),
 }
 
-/// The damage to a record: of a kind, and there one of them.
+/// Damage to a record: the kind of record, and which one of that kind.
 #[derive(Clone, Debug)]
 struct Harm {
     kind: Index,
@@ -56,7 +56,7 @@ impl Harm {
         (0..4u8, at).prop_map(|(way, [kind, record, at])| Self { kind, record, way, at })
     }
 
-    /// Returns a place, and the value that this damage leaves there. It may be one of these others.
+    /// Returns the damaged record and its new value, which may be one of `others`.
     fn of(&self, records: &Records, others: &[Vec<u8>]) -> Option<(Place, Vec<u8>)> {
         let kind = |(family, key): &Place| (family.clone(), if is_name(key) { 0xff } else { key[4] });
         let kinds: BTreeSet<_> = records.keys().map(kind).collect();
@@ -88,7 +88,7 @@ fn is_own((family, key): &Place) -> bool {
     is_name(key) || family == "waterline.queue" && key[4..] == *b"h"
 }
 
-/// Returns the id in the key of a record of a job, or of one of its waits.
+/// Returns the job id in the key of a record.
 fn job_of(key: &[u8]) -> &[u8] {
     if key[4] == b'o' { &key[6..6 + usize::from(key[5])] } else { &key[5..] }
 }
@@ -97,10 +97,9 @@ fn job_of(key: &[u8]) -> &[u8] {
 struct Trial {
     life: Life,
     number: Vec<u8>,
-    /// The records that were damaged: each time what was whole, and what was left. The disk may
-    /// lose the last one of several damages in a crash.
+    /// The values before and after each damage. A crash may undo the last one of several.
     harmed: BTreeMap<Place, Vec<[Vec<u8>; 2]>>,
-    /// True if the disk stops, or has stopped.
+    /// True once the disk has stopped, or is about to.
     freezes: bool,
 }
 
@@ -132,7 +131,7 @@ impl Trial {
         ours.map(|(family, key, value)| ((family, key), value)).collect()
     }
 
-    /// Returns what a record was before it was damaged; `None` if it is whole.
+    /// Returns the value of a record before it was damaged; `None` if it is whole.
     fn whole(&self, records: &Records, place: &Place) -> Option<Vec<u8>> {
         let value = records.get(place)?;
         let harm = self.harmed.get(place)?.iter().rev().find(|[_, left]| left == value)?;
@@ -143,7 +142,7 @@ impl Trial {
         self.whole(records, place).is_some()
     }
 
-    /// Returns the jobs whose rows are whole and in one of these states.
+    /// Returns the jobs in one of these states whose rows are whole.
     fn jobs(&self, records: &Records, states: &[u8]) -> BTreeSet<String> {
         let rows = records.iter().filter(|((family, key), _)| family == "waterline.queue" && key[4] == b'j');
         let rows = rows
@@ -151,7 +150,7 @@ impl Trial {
         rows.map(|((_, key), _)| String::from_utf8(key[5..].to_vec()).unwrap()).collect()
     }
 
-    /// Returns the jobs of which one of these records is damaged, by the fifth bytes of their keys.
+    /// Returns the jobs with a damaged record, by the fifth bytes of keys.
     fn harmed_jobs(&self, records: &Records, parts: &[u8]) -> BTreeSet<String> {
         let harmed = self.harmed.keys().filter(|place| self.is_harmed(records, place) && !is_name(&place.1));
         let parts = harmed.filter(|(family, key)| family == "waterline.queue" && parts.contains(&key[4]));
@@ -160,13 +159,13 @@ impl Trial {
 
     fn damage(&mut self, harm: &Harm) {
         let records = self.records(&self.life.disk);
-        // A damaged record may have an earlier value of this one, which nobody could tell from it.
+        // A damaged record could hold an earlier value of this one, which would look whole.
         let others = records.iter().filter(|(place, _)| !self.is_harmed(&records, place));
         let others: Vec<_> = others.map(|(_, value)| value.clone()).collect();
         let Some((place, left)) = harm.of(&records, &others) else { return };
         let whole = self.whole(&records, &place).unwrap_or_else(|| records[&place].clone());
-        // Nobody could tell which values of its own two records to restore after a crash. Nor is a
-        // row restored: the queue would know that at its next opening only.
+        // After a crash it would be unclear which values of the queue's own records to restore. A
+        // row is not restored either: the queue would not notice before its next opening.
         if left == whole || self.freezes && is_own(&place) {
             return;
         }
@@ -174,8 +173,8 @@ impl Trial {
         self.harmed.entry(place).or_default().push([whole, left]);
     }
 
-    /// If a record of the queue itself is damaged on this disk, asserts that the queue cannot be
-    /// opened there and that nothing changes, and restores the record.
+    /// Restores the queue's own records, if they are damaged on this disk. Asserts first that
+    /// opening the queue fails and changes nothing.
     fn restore(&mut self, disk: &Disk) {
         let records = self.records(disk);
         let own = self.harmed.keys().filter(|place| is_own(place));
@@ -251,7 +250,7 @@ impl Trial {
             Op::Crash => self = self.crash(),
             Op::Reopen(_) => {
                 self.life.disk.fail(0..0);
-                // The jobs that ran are given back while the queue is open.
+                // Running jobs are given back while the queue is open.
                 self.life.leases.clear();
                 self.restore(&self.life.disk.clone());
                 self.life = self.life.step(*trouble, op);
@@ -284,7 +283,7 @@ impl Trial {
         ("waterline.queue".to_owned(), [&self.number[..], b"j", id.as_bytes()].concat())
     }
 
-    /// Runs everything that comes, and adds what has begun. Jobs that wait are let wait.
+    /// Runs all jobs that come due, and adds them to `ran`. Waiting jobs may be left.
     fn run(&mut self, ran: &mut BTreeSet<String>) {
         let mut idle = 0;
         for round in 0..200 {
@@ -310,7 +309,7 @@ impl Trial {
             let records = self.records(&self.life.disk);
             if self.jobs(&records, &OPEN_ROW[..3]).is_empty() {
                 idle += 1;
-                // A damaged job is met when its limit has tokens.
+                // A damaged job is found once its limit has tokens.
                 if round > 9 && (self.jobs(&records, &[5]).is_empty() || idle > 80) {
                     return;
                 }
@@ -323,7 +322,7 @@ impl Trial {
         panic!("{left:?} do not come to their ends: {}", self.damage_so_far());
     }
 
-    /// Removes all that is listed as damaged, and returns what that was.
+    /// Removes all jobs listed as damaged, and returns them.
     fn remove(&mut self) -> BTreeSet<String> {
         let mut removed = BTreeSet::new();
         for state in STATES.into_iter().chain([JobState::Damaged]) {
@@ -347,7 +346,7 @@ impl Trial {
         self.life.queue.remove_periodic("tick").unwrap();
         let records = self.records(&self.life.disk);
         let (were_open, had_ended) = (self.jobs(&records, &OPEN_ROW), self.jobs(&records, &ENDED_ROW));
-        // Those that may be skipped, expire or die beside others are left out.
+        // Jobs that may be skipped, expire or die with others are left out.
         let listed = [JobState::Scheduled, JobState::Ready].map(|state| self.life.queue.list(state, None, usize::MAX));
         let must: Vec<_> = listed.into_iter().flat_map(Result::unwrap).filter(|job| job.kind != "k0").collect();
         let mut ran = BTreeSet::new();
@@ -371,7 +370,7 @@ impl Trial {
         let records = self.records(&self.life.disk);
         let harmed = self.harmed_jobs(&records, b"j");
         assert!(harmed.is_empty(), "{harmed:?} are damaged, and in no list");
-        // Jobs may wait for each other since a push was not refused.
+        // Jobs may wait for each other, since a damaged wait hides a cycle from a push.
         let (circle, harmed_waits) = (self.jobs(&records, &[5]), self.harmed_jobs(&records, b"o"));
         if circle.len() > 1 {
             circle.intersection(&harmed_waits).for_each(|id| self.life.queue.remove(id).unwrap());
@@ -388,7 +387,7 @@ impl Trial {
     }
 }
 
-/// The same lives in each small run; a soak draws those of its seed.
+/// Small runs draw the same lives each time; a soak draws those of its seed.
 fn config() -> ProptestConfig {
     let drawn = ProptestConfig::default();
     let rng_seed = size(RngSeed::Fixed(0), drawn.rng_seed);

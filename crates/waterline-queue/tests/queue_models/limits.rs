@@ -1,4 +1,4 @@
-//! Limits in random lives of a queue: no more jobs run than they allow, and each runs in the end.
+//! Random lives with limits: none is exceeded, and every job runs in the end.
 
 use common::queues::{MILLI, SECOND, noon, open_anew};
 use proptest::prelude::*;
@@ -35,7 +35,6 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..120)
 }
 
-/// The options with these limits.
 fn options(limits: usize) -> QueueOptions {
     let rate = Rate::new(5, SECOND).burst(3);
     let limits = match limits {
@@ -48,7 +47,7 @@ fn options(limits: usize) -> QueueOptions {
     limits.into_iter().fold(options, QueueOptions::limit)
 }
 
-/// Checks that no more jobs run than the limits allow.
+/// Asserts that no more jobs run than the limits allow.
 fn check_running(limits: usize, running: &[Lease]) {
     let count = |is: &dyn Fn(&Lease) -> bool| running.iter().filter(|lease| is(lease)).count();
     if limits == 0 {
@@ -103,7 +102,7 @@ fn random_life(ops: &[Op]) {
                 clock.set_wall(if op_is_back(op) { noon() - by } else { noon() + by });
             }
             Op::Reopen(next) => {
-                // A lease that is dropped gives its job back.
+                // A dropped lease gives its job back.
                 running.clear();
                 drop(queue.take());
                 limits = next;
@@ -136,7 +135,7 @@ fn op_is_back(op: &Op) -> bool {
     matches!(op, Op::SetWall(by) if *by < 0)
 }
 
-/// Checks that each ready job is in one place, and is counted once.
+/// Asserts that each ready job is in one place, and counted once.
 fn check_lists(queue: &Queue) {
     let listed = queue.list(JobState::Ready, None, usize::MAX).unwrap();
     let ids: BTreeSet<_> = listed.iter().map(|job| &job.id).collect();

@@ -1,5 +1,4 @@
-//! The random lives of the suite on a disk, whose process dies, with a look from beside after each
-//! call.
+//! The suite's random lives on a crashing disk, read from outside the process as well.
 
 use common::queues::Database;
 use common::{seed, size};

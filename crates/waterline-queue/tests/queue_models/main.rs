@@ -1,5 +1,5 @@
-//! The rules of the queue, in memory: random calls beside the model, a disk that stops or
-//! fails at each write in turn, and single rules that a random test meets too seldom.
+//! The rules of the queue, in memory: random lives, disks that stop or fail at each write in turn,
+//! and rules that random tests meet too seldom.
 
 mod crash;
 mod damaged;

@@ -1,9 +1,9 @@
-//! A queue with so many jobs that the entries of its ready logs are deleted in large ranges.
+//! A queue with so many jobs that its ready log entries are deleted in large ranges.
 
 use waterline::Store;
 use waterline_queue::{DrainLimits, JobState, NewJob, Outcome, Queue, QueueOptions, Retention, Runner};
 
-/// More than two of the ranges that are deleted at once.
+/// More than two ranges that are deleted at once.
 const JOBS: u64 = 25_000;
 
 #[test]

@@ -1,6 +1,5 @@
-//! Jobs with any mix of settings in a queue with limits, through failures, deaths of the process
-//! and clocks that are set: each job is in one place, no more of them run than the limits allow,
-//! the counters are right, and everything comes to its end.
+//! Jobs with any mix of settings and limits, through failures, crashes and clock changes. Each job
+//! is in one place, no limit is exceeded, the counts are right, and every job ends.
 
 use crate::ops::{Act, BEGIN, Drain, Op, STATES, Spec, Trouble, at, id, steps};
 use common::HOUR;
@@ -19,8 +18,7 @@ use waterline_queue::{
     QueueOptions, Rate, Reached, Retention, Runner, Running,
 };
 
-/// Returns one of several sets of limits: the jobs of each, how many of them run at once, and their
-/// rate.
+/// Returns one of several sets of limits: how many jobs run at once, and their rate.
 fn limits(set: u8) -> Vec<(LimitOf, Option<u32>, Option<Rate>)> {
     let (queue, each_key) = (LimitOf::Queue, LimitOf::EachKey);
     let (kind, key) = (|kind: &str| LimitOf::Kind(kind.to_owned()), |key: &str| LimitOf::Key(key.to_owned()));
@@ -38,7 +36,7 @@ fn limits(set: u8) -> Vec<(LimitOf, Option<u32>, Option<Rate>)> {
     }
 }
 
-/// Returns the settings with this number: a bound or none, and a set of limits.
+/// Returns the options with this number: a bound or none, and a set of limits.
 fn options(clock: &Clock, set: u8) -> QueueOptions {
     let options = QueueOptions::default()
         .clock(clock.clone())
@@ -59,12 +57,12 @@ fn options(clock: &Clock, set: u8) -> QueueOptions {
     })
 }
 
-/// The words of calls that were refused for damaged records.
+/// The reasons for which calls were refused because of damaged records.
 #[derive(Clone, Default)]
 pub struct Said(Arc<Mutex<Vec<String>>>);
 
 impl Said {
-    /// Checks that a call was made, or was refused for a reason that any life may bring.
+    /// Asserts that a call succeeded, or failed for a reason that any life may bring.
     fn done<T: std::fmt::Debug>(&self, answer: Result<T, QueueError>) -> Option<T> {
         match answer {
             Ok(answer) => return Some(answer),
@@ -82,7 +80,7 @@ impl Said {
         None
     }
 
-    /// Returns what was said since the last call.
+    /// Returns the reasons since the last call.
     pub fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.0.lock())
     }
@@ -124,12 +122,12 @@ impl Life {
 
     pub fn crash(self) -> Self {
         let disk = self.disk.after_crash();
-        // Nobody sees what these leases still write to the disk of the dead process.
+        // What these leases still write to the dead process's disk is lost.
         drop(self.leases);
         Self { payload: self.payload, ..Self::begin(disk, self.clock, self.wall, self.set) }
     }
 
-    /// Closes the queue, and opens it with these settings. The jobs that ran are given back.
+    /// Closes the queue, which gives running jobs back, and opens it with these options.
     fn reopen(&mut self, set: u8) {
         self.disk.fail(0..0);
         self.leases.clear();
@@ -191,14 +189,14 @@ impl Life {
 
     fn act(&mut self, number: usize, act: Act) {
         match act {
-            // Its worker may say something later, or never again.
+            // Its worker may call later, or never.
             Act::Leak => {}
             Act::Drop => drop(self.leases.swap_remove(number)),
             act => drop(self.said.done(act.call(&mut self.leases[number], &self.store, self.wall))),
         }
     }
 
-    /// Drains the queue by a runner. It ends, and no job is left that could be claimed.
+    /// Drains the queue with a runner, and asserts that no job is left to claim.
     fn run(&self, drain: &Drain) {
         let ended = Arc::new(AtomicUsize::new(0));
         let Drain { slots, jobs, ends, pushes } = *drain;
@@ -249,7 +247,7 @@ impl Life {
         }
     }
 
-    /// Each job is listed in one state, the counters agree, and no limit is passed.
+    /// Asserts that each job is in one state, the counts agree, and no limit is exceeded.
     fn check(&self) {
         assert_eq!(self.said.take(), [""; 0], "nothing is damaged");
         let mut seen = BTreeSet::new();
@@ -267,7 +265,7 @@ impl Life {
         }
     }
 
-    /// Runs all that is left, until nothing is.
+    /// Runs all jobs to their end.
     fn drain(mut self) {
         self.disk.fail(0..0);
         self.queue.resume().unwrap();
@@ -300,8 +298,7 @@ impl Life {
             "{counts:?}: {}",
             self.queue.status().unwrap()
         );
-        // The durations stay until the queue is opened, and claimed entries of ready logs until
-        // they are many.
+        // Durations stay until the queue is opened; claimed entries, until there are many.
         let is_left = |part: u8, family: &str| match family {
             "waterline.queue" => !b"ht".contains(&part),
             _ => family == "waterline.ready" && part > 4,
@@ -312,7 +309,7 @@ impl Life {
     }
 }
 
-/// Checks that no more jobs run than a limit allows.
+/// Asserts that no more jobs run than a limit allows.
 fn check_limit(of: &LimitOf, at_once: Option<u32>, running: &[JobInfo]) {
     let place = |job: &JobInfo| match of {
         LimitOf::Queue => Some(String::new()),

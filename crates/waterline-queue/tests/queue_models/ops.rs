@@ -1,5 +1,4 @@
-//! Random calls of a queue: jobs with all settings that are pushed, the ends of attempts, runners,
-//! and the troubles of the disk.
+//! Random calls of a queue: pushes, ends of attempts, runners, and faults of the disk.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -14,14 +13,14 @@ pub const STATES: [JobState; 6] =
     [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Finished, JobState::Dead, JobState::Waiting];
 const PRIORITIES: [Priority; 4] = [Priority::Urgent, Priority::High, Priority::Normal, Priority::Low];
 
-/// The time of the first step, in milliseconds since 1970, and a day.
+/// The wall time of the first step, in milliseconds since 1970.
 pub const BEGIN: u64 = 1_800_000_000_000;
 const DAY: i64 = 86_400_000;
 
-/// The number of ids that tests give to their jobs.
+/// The number of ids that jobs may have.
 const IDS: u8 = 8;
 
-/// A job to be pushed. Times are relative to the clock on the wall, in milliseconds.
+/// A job to push. Times are relative to the wall clock, in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec {
     id: Option<u8>,
@@ -36,7 +35,7 @@ pub struct Spec {
     limited: LimitSpec,
 }
 
-/// The settings by which a job is compared with others.
+/// The settings that compare a job with others.
 #[derive(Clone, Copy, Debug)]
 struct CompareSpec {
     page: u8,
@@ -47,7 +46,7 @@ struct CompareSpec {
     expires: Option<u64>,
 }
 
-/// The settings by which limits hold a job, and its metadata.
+/// The settings for limits, and whether the job has metadata.
 #[derive(Clone, Copy, Debug)]
 struct LimitSpec {
     key: Option<u8>,
@@ -84,7 +83,7 @@ pub enum Act {
 pub enum Op {
     Push(Spec),
     PushAll(Vec<Spec>),
-    /// Jobs, and the last one waits for all others.
+    /// Jobs of a batch, the last of which waits for the others.
     Batch(Vec<Spec>),
     Enqueue(Vec<Spec>),
     Accept(Option<i64>),
@@ -97,14 +96,14 @@ pub enum Op {
     Resume,
     Advance(u64),
     Jump(i64),
-    /// The queue is closed, and opened again, maybe with other options.
+    /// Closes the queue, and opens it with the options of this number.
     Reopen(u8),
     Crash,
     Drain(Drain),
 }
 
-/// A runner with so many slots runs jobs until none is left, or so many. Each handler ends its
-/// attempt by the next of these bytes, and some push a job before.
+/// A drain by a runner with this many slots, up to a number of jobs. The handlers end their
+/// attempts as these bytes say, and some push a job first.
 #[derive(Clone, Copy, Debug)]
 pub struct Drain {
     pub slots: usize,
@@ -113,7 +112,7 @@ pub struct Drain {
     pub pushes: Spec,
 }
 
-/// The trouble that begins with a step, by the number of the write.
+/// A fault of the disk that begins with a step, by the number of the write.
 #[derive(Clone, Copy, Debug)]
 pub enum Trouble {
     No,
@@ -121,7 +120,7 @@ pub enum Trouble {
     Freeze(u64),
 }
 
-/// Whole seconds, in milliseconds, so that times meet.
+/// Whole seconds, in milliseconds, so that times coincide.
 fn whole(seconds: std::ops::Range<u64>) -> impl Strategy<Value = u64> {
     seconds.prop_map(|seconds| 1000 * seconds)
 }
@@ -164,7 +163,7 @@ fn compare_spec() -> impl Strategy<Value = CompareSpec> {
         .prop_map(|(page, until, clash, skips, root, expires)| CompareSpec { page, until, clash, skips, root, expires })
 }
 
-/// Returns up to 3 of the ids.
+/// Draws up to 3 ids.
 fn after() -> impl Strategy<Value = u8> {
     let some = proptest::collection::vec(0..IDS, 1..4).prop_map(|ids| ids.iter().fold(0, |all, id| all | 1 << id));
     prop_oneof![1 => Just(0u8), 1 => some]
@@ -218,7 +217,7 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![57 => ops, 5 => timed, 3 => batch, 4 => drain]
 }
 
-/// Returns a step of a life: a trouble of the disk, and a call.
+/// Draws a step of a life: a fault of the disk, and a call.
 pub fn step() -> impl Strategy<Value = (Trouble, Op)> {
     let trouble = prop_oneof![
         12 => Just(Trouble::No),
@@ -228,7 +227,6 @@ pub fn step() -> impl Strategy<Value = (Trouble, Op)> {
     (trouble, op())
 }
 
-/// Returns the steps of a life.
 pub fn steps() -> impl Strategy<Value = Vec<(Trouble, Op)>> {
     proptest::collection::vec(step(), 1..80)
 }
@@ -247,15 +245,13 @@ pub fn id(number: u8) -> String {
 }
 
 impl Spec {
-    /// Returns the ids that the job waits for.
     pub fn after(&self) -> BTreeSet<String> {
         (0..IDS).filter(|number| self.after & 1 << number != 0).map(id).collect()
     }
 
-    /// Returns this job for the queue.
     pub fn job(&self, payload: u64, wall: u64) -> NewJob {
         let page = self.compared.map_or(9, |compared| compared.page);
-        // Twins have one kind.
+        // Twins have the same kind.
         let kind = if self.compared.is_some() { 0 } else { payload % 3 };
         let new = NewJob::new(format!("k{kind}"), &json!({ "n": payload, "page": page })).unwrap();
         let new = new.priority(PRIORITIES[self.priority]);
@@ -292,7 +288,6 @@ impl LimitSpec {
 }
 
 impl CompareSpec {
-    /// Gives a job the settings by which it is compared with others.
     fn of(&self, mut new: NewJob) -> NewJob {
         let clash = [Clash::Keep, Clash::Replace, Clash::Earliest][usize::from(self.clash)];
         if let Some(until) = self.until {
@@ -303,7 +298,7 @@ impl CompareSpec {
                 _ => Unique::within(Duration::ZERO),
             };
             new = new.unique(unique.only(["page"]).on_clash(clash));
-            // Without fields of a unique job, no other one has the same fingerprint.
+            // Without the fields of a unique job, the fingerprint would be that of no other job.
             new = if self.skips { new.skip_if_executed() } else { new };
         }
         if let Some((tree, time, is_root)) = self.root {
@@ -315,7 +310,7 @@ impl CompareSpec {
     }
 }
 
-/// Returns a root as a job has it that was pushed with it.
+/// Returns a root as a worker sees it.
 fn root(tree: u8, time: u64) -> Root {
     let other = Queue::open(&Store::in_memory(), "roots", QueueOptions::default()).unwrap();
     other.push(NewJob::new("k", &()).unwrap().root(tree.to_string(), at(time))).unwrap();
@@ -324,7 +319,7 @@ fn root(tree: u8, time: u64) -> Root {
 }
 
 impl Act {
-    /// Makes this call of a lease, which is neither dropped nor leaked.
+    /// Makes this call of a lease. `Drop` and `Leak` are not calls.
     pub fn call(self, lease: &mut Lease, store: &Store, wall: u64) -> Result<Option<JobState>, QueueError> {
         let effects = store.table("effects").unwrap();
         let id = lease.id().to_owned();

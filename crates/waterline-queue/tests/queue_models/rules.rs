@@ -1,4 +1,4 @@
-//! Single rules of queues that a random test meets too seldom, or not at all.
+//! Rules of queues that random tests meet too seldom, or never.
 
 use common::queues::leak;
 use parking_lot::Mutex;
@@ -14,7 +14,7 @@ use waterline_queue::{
     QueueOptions, Retention, Runner,
 };
 
-/// Opens a queue on a clock that stands still. A job that fails waits for a second.
+/// Opens a queue on this clock, whose failed jobs wait for a second.
 fn queue_on(clock: &Clock) -> Queue {
     let retry = Retry::fixed(Duration::from_secs(1));
     Queue::open(&Store::in_memory(), "q", QueueOptions::default().clock(clock.clone()).retry(retry)).unwrap()
@@ -28,7 +28,7 @@ fn job(payload: u64) -> NewJob {
     NewJob::new("k", &payload).unwrap()
 }
 
-/// Entries of a ready log are deleted by the range, 10,000 at a time.
+/// Ready log entries are deleted in ranges of 10,000.
 #[test]
 fn the_job_at_the_end_of_a_deleted_range_is_claimed() {
     let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();
@@ -101,7 +101,7 @@ fn a_success_clears_crashes_even_before_another_run() {
     assert_eq!(accept(&queue).crashes(), 0);
 }
 
-/// Some programs always ask for jobs that are due by now, and the clock goes on meanwhile.
+/// Some programs always ask for jobs that are due by now, while the clock moves on.
 #[test]
 fn claims_by_a_past_due_time_reach_every_job() {
     let clock = Clock::manual(SystemTime::now());
@@ -137,8 +137,8 @@ fn claims_by_a_past_due_time_starve_no_priority() {
     assert_eq!(payloads, [0, 1, 2, 3, 4, 5, 6, 1000, 7, 8]);
 }
 
-/// A runner asks nobody before it writes the end of a job, so the token in the row is all that
-/// protects the next run of that job.
+/// A runner writes the end of a job without a read, so only the token in the row protects the next
+/// run.
 #[test]
 fn a_runner_that_lost_its_job_cannot_end_its_next_run() {
     let queue = queue_on(&Clock::manual(SystemTime::now()));
@@ -166,8 +166,7 @@ fn a_job_that_is_gone_leaves_no_record() {
     let written = || {
         let records = disk.records().into_iter();
         let rows = records.filter(|(family, ..)| family == "waterline.queue" || family == "waterline.ready");
-        // An entry of a ready log stays for a while: the byte after the number of the queue is the
-        // priority.
+        // Ready log entries stay for a while: their byte after the queue's number is the priority.
         rows.filter(|(_, key, _)| key[4] > 3).map(|(_, key, _)| key).collect::<Vec<_>>()
     };
     // The head and the name of the queue.
@@ -195,7 +194,7 @@ fn a_job_that_is_gone_leaves_no_record() {
     }
 }
 
-/// Does random things with the jobs of a few ids, and counts the runs that have ended well.
+/// Makes random calls on a few ids, and counts the runs that succeeded.
 fn disturb(queue: &Queue, clock: &Clock, store: &Store, mut random: fastrand::Rng, ended: &[AtomicI64]) {
     let runs = store.table("runs").unwrap();
     let mut leases: Vec<Lease> = Vec::new();
@@ -215,7 +214,7 @@ fn disturb(queue: &Queue, clock: &Clock, store: &Store, mut random: fastrand::Rn
                 match lease.finish_with(|effects| effects.add(&runs, id.to_string(), 1)) {
                     Ok(_) => drop(ended[id].fetch_add(1, Ordering::SeqCst)),
                     Err(QueueError::Halt { .. }) => {}
-                    // Nothing was written, and the lease is as it was.
+                    // Nothing was written, and the lease still holds.
                     Err(QueueError::Store(Error::Store { .. })) => continue,
                     Err(other) => panic!("{other:?}"),
                 }
@@ -243,7 +242,7 @@ fn threads_amid_failing_writes_make_each_effect_once() {
             }
         });
         disk.heal();
-        // A lease that was dropped while no write worked has left its job running.
+        // A lease that was dropped while writes failed has left its job running.
         for job in queue.list(JobState::Running, None, usize::MAX).unwrap() {
             queue.remove(job.id).unwrap();
         }

@@ -1,4 +1,4 @@
-//! Jobs whose process died more than once while they ran: each of them runs alone.
+//! Suspects: jobs whose process died more than once while they ran, and which now run alone.
 
 use common::queues::{Bench, DAY, MINUTE, SECOND, in_lives, job, noon};
 use common::{ends, rest};
@@ -11,7 +11,7 @@ use waterline_queue::{
     Runner, Waits,
 };
 
-/// A bench whose process has died twice while these jobs ran, and that nobody has claimed since.
+/// A bench whose process has died twice while these jobs ran. None is claimed since.
 fn suspects<const N: usize>(ids: [&str; N], options: QueueOptions) -> Bench {
     let mut bench = Bench::on_disk(FaultyStore::new().unwrap(), &Clock::manual(noon()), options);
     bench.queue.push_all(ids.map(|id| job(id).key(id))).unwrap();
@@ -63,7 +63,7 @@ fn a_suspect_begins_alone_and_holds_back_all_others() {
     assert!(matches!(&status.waits, Waits::Alone { runs: false, oldest, .. } if oldest == "urgent"), "{status}");
     assert!(status.to_string().contains("begins no job until those that run have ended"), "{status}");
     urgent.finish(None).unwrap();
-    // Nothing runs, so the order is as ever.
+    // Nothing runs, so the order is the usual one.
     bench.finish("later");
     bench.push(job("later"));
     let mut alone = bench.take("s");
@@ -131,7 +131,7 @@ fn a_held_or_early_suspect_runs_alone_too() {
     bench.push(job("same key").key("s").priority(Priority::High));
     let mut same = bench.take("same key");
     bench.push(job("other"));
-    // It stays where it is, since the others are to end first anyway.
+    // It stays in place, since the others must end first anyway.
     bench.none();
     same.finish(None).unwrap();
     let _alone = bench.take("s");
@@ -174,7 +174,7 @@ fn a_runner_runs_suspects_one_by_one_then_fills_its_slots() {
         .on("k", move |job, _: u32| {
             let is_suspect = job.id().len() == 1;
             assert!(!flag.swap(is_suspect, Ordering::SeqCst), "{} runs beside a suspect", job.id());
-            // The others have a chance to begin beside it.
+            // Gives the others a chance to begin beside it.
             (0..100).for_each(|_| rest());
             if is_suspect {
                 flag.store(false, Ordering::SeqCst);
@@ -198,7 +198,7 @@ fn the_end_of_a_suspect_wakes_a_waiting_thread() {
                 queue.accept(Accept::new().timeout(Duration::MAX)).unwrap().unwrap().id().to_owned()
             })
         });
-        // It sleeps by then, mostly.
+        // Most likely the thread sleeps by then.
         (0..20).for_each(|_| rest());
         alone.finish(None).unwrap();
         assert_eq!(waiting.join().unwrap(), "other");

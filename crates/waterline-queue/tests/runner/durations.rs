@@ -1,4 +1,4 @@
-//! The durations of the jobs of a queue over restarts: their averages, and the record of them.
+//! The average durations of jobs, and their record, over restarts.
 
 use common::queues::{DAY, SECOND, noon};
 use common::{Place, eventually};
@@ -15,7 +15,7 @@ fn open(store: &Store, clock: &Clock) -> Queue {
     Queue::open(store, "q", QueueOptions::default().clock(clock.clone())).unwrap()
 }
 
-/// Runs this many jobs of a kind, each for so long.
+/// Runs this many jobs of a kind, each for this long.
 fn run(queue: &Queue, clock: &Clock, kind: &str, took: Duration, jobs: u64) {
     queue.push_all((0..jobs).map(|_| NewJob::new(kind, &()).unwrap())).unwrap();
     let clock = clock.clone();
@@ -26,7 +26,7 @@ fn run(queue: &Queue, clock: &Clock, kind: &str, took: Duration, jobs: u64) {
     builder.drain(DrainLimits::default()).unwrap();
 }
 
-/// The count, the mean and the last duration of a kind, in seconds.
+/// Returns the count, the mean and the last duration of a kind, in seconds.
 fn seconds(queue: &Queue, kind: &str) -> Option<(u64, u64, u64)> {
     queue.durations().get(kind).map(|of| (of.count, of.mean.as_secs(), of.last.as_secs()))
 }
@@ -43,7 +43,7 @@ fn q36_averages_cost_no_write_and_survive_a_crash() {
     drop(queue);
     let faulty = faulty.after_crash().unwrap();
     let queue = open(&faulty.store(), &clock);
-    // Records were due with the first end and ten seconds later, that is with the sixth one.
+    // The record was due with the first end, and ten seconds later with the sixth.
     assert_eq!(seconds(&queue, "k"), Some((6, 2, 2)));
     run(&queue, &clock, "k", SECOND * 2, 1);
     assert_eq!(seconds(&queue, "k"), Some((7, 2, 2)));
@@ -56,7 +56,7 @@ fn q36_an_average_expires_30_days_after_its_last_success() {
     clock.advance(DAY * 30 - SECOND);
     assert_eq!(seconds(&open(&store, &clock), "k"), Some((1, 1, 1)));
     clock.advance(SECOND);
-    // The writer may have the queue that was open before for a moment longer.
+    // The writer may hold the earlier queue a moment longer.
     eventually("the average to be gone", || open(&store, &clock).durations().is_empty());
     clock.set_wall(UNIX_EPOCH);
     assert!(open(&store, &clock).durations().is_empty(), "its record is deleted");

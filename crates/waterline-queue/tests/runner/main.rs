@@ -1,4 +1,4 @@
-//! The runner of a queue. Its program has a subscriber of `tracing` of its own.
+//! The runner of a queue, in a program with its own `tracing` subscriber.
 
 mod durations;
 #[cfg(feature = "metrics")]

@@ -11,7 +11,7 @@ use waterline_queue::{Clock, DrainLimits, NewJob, Outcome, Queue, QueueOptions, 
 
 /// Reads the metrics of the queue `q`.
 trait OfQueue {
-    /// Returns the builder with metrics that are kept here.
+    /// Returns the builder with metrics recorded here.
     fn with(&self, builder: RunnerBuilder) -> RunnerBuilder;
     fn get(&self, name: &str, label: Option<(&str, &str)>) -> f64;
     fn ended(&self) -> [f64; 5];
@@ -84,17 +84,16 @@ fn gauges_follow_a_busy_runner_and_its_end() {
     queue.push_all(["k", "k", "k"].map(job)).unwrap();
     begins.recv_timeout(LONG).unwrap();
     clock.advance(SECOND * 30);
-    // Nothing happens in the queue, and its only thread has a job.
+    // Nothing changes in the queue, and its only thread is busy.
     eventually("the gauges", || kept.jobs() == [0.0, 2.0, 1.0, 0.0, 0.0]);
     eventually("the age of the oldest job", || kept.get("oldest_ready_seconds", None) == 30.0);
-    // The jobs in flight are counted before the other jobs, and the last gauge is set after all.
+    // Jobs in flight are counted before the other jobs, and the last gauge is set after all others.
     eventually("the jobs in flight", || kept.get("in_flight", None) == 1.0);
     let workers = || ["taking", "stopping", "silent"].map(|state| kept.get("workers", Some(("state", state))));
     let slots = || [kept.get("slots", None), kept.get("slots_busy", None)];
     eventually("the worker", || workers() == [1.0, 0.0, 0.0] && slots() == [1.0, 1.0]);
     eventually("the last gauge", || kept.get("up", None) == 1.0);
     queue.pause(None).unwrap();
-    // None of the others begins meanwhile.
     runner.set_max_processing(4).unwrap();
     eventually("more slots", || slots() == [4.0, 1.0]);
     end.send_timeout((), LONG).unwrap();

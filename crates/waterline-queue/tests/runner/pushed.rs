@@ -1,5 +1,5 @@
-//! Jobs that a job pushes together with its own end: the runner that wrote both runs them, although
-//! its claim in the same write came too early to see them.
+//! Jobs that a job pushes with its own end. The runner runs them, although the claim in the same
+//! write came too early to see them.
 
 use common::LONG;
 use waterline::Store;
@@ -8,7 +8,7 @@ use waterline_queue::{
 };
 
 fn queue() -> Queue {
-    // So no row goes away in time, which would wake the runner for another reason.
+    // No row expires, which would wake the runner for another reason.
     let options = QueueOptions::default().retention(Retention::Keep);
     Queue::open(&Store::in_memory(), "chain", options).unwrap()
 }
@@ -17,7 +17,7 @@ fn job(left: u64) -> NewJob {
     NewJob::new("link", &left).unwrap().id(format!("link {left}"))
 }
 
-/// A runner with one slot, whose job pushes the next one together with its own end, down to 0.
+/// A runner with one slot, whose job pushes the next one with its own end, down to 0.
 fn chain(queue: &Queue) -> RunnerBuilder {
     let next = queue.clone();
     let handler = move |_: &_, left: u64, effects: &mut waterline::Effects| {
@@ -40,8 +40,8 @@ fn a_drain_runs_jobs_pushed_with_the_end_of_others() {
 #[test]
 fn a_job_pushed_beside_a_claim_of_stale_entries_runs() {
     let queue = queue();
-    // The claim beside the end of the first job finds the entries of the others, which are stale.
-    // So the log gets shorter and longer in one write.
+    // The claim beside the end of the first job finds the stale entries of the others, so the log
+    // gets shorter and longer in one write.
     queue.push_all((1..=4).map(job)).unwrap();
     (2..=4).for_each(|left| queue.remove(format!("link {left}")).unwrap());
     let runner = chain(&queue).start().unwrap();

@@ -1,6 +1,5 @@
-//! The runner of a queue in a store: what it writes beside the ends of jobs, what becomes of them
-//! while the store fails, its threads, and its lines of the log. The cases of the suite show the
-//! rest on each engine: see `crates/waterline-queue-suite/src/runner.rs` and the rooms beside it.
+//! Runners on a store: the writes beside the ends of jobs, stores that fail, threads and log lines.
+//! The suite has the rest, in `crates/waterline-queue-suite/src/runner.rs` and beside it.
 
 use common::queues::{MINUTE, SECOND, noon, queue_in, until};
 use common::{HOUR, LONG, ends, eventually, own_threads};
@@ -15,7 +14,6 @@ use waterline_queue::{
     Reached, Runner, RunnerGate, Unknown, Waits,
 };
 
-/// Returns a queue with a clock that the test moves.
 fn queue() -> (Queue, Clock) {
     queue_in(&Store::in_memory(), QueueOptions::default())
 }
@@ -28,7 +26,7 @@ fn state(queue: &Queue, id: &str) -> Option<JobState> {
     queue.state(id).unwrap()
 }
 
-/// The thread of the timeouts and the one that ends the runner each take the locks of both.
+/// The timeout thread and the one that ends the runner each take the locks of both.
 #[test]
 fn runners_with_a_timeout_never_deadlock() {
     let (queue, _) = queue();
@@ -131,11 +129,11 @@ fn runners_give_back_their_threads() {
         }
         drop(queue);
     });
-    // Those of other tests of this process come and go.
+    // The threads of other tests in this process come and go.
     eventually("few threads to be left", || own_threads() < 100);
 }
 
-/// No case of the suite counts writes.
+/// The cases of the suite cannot count writes.
 #[test]
 fn a_runner_at_a_closed_gate_writes_nothing() {
     let faulty = FaultyStore::new().unwrap();
@@ -191,7 +189,7 @@ fn a_failing_store_loses_no_end_and_shows_in_the_status() {
     runner.stop().unwrap();
 }
 
-/// Each look at a queue does the same, so this test makes none.
+/// Each read of a queue does the same, so this test makes none.
 #[test]
 fn a_full_runner_promotes_due_jobs_by_itself() {
     let (faulty, clock) = (FaultyStore::new().unwrap(), Clock::manual(noon()));
@@ -226,12 +224,12 @@ fn a_drain_retries_a_failing_store_until_its_time_limit() {
     assert_eq!((summary.finished, summary.reached, state(&queue, "a")), (0, Reached::Time, Some(JobState::Ready)));
 }
 
-// The lines of the log.
+// Log lines.
 
-/// True while the subscriber panics at each line of the queue "hostile".
+/// True while the subscriber panics at each line about the queue "hostile".
 static HOSTILE: AtomicBool = AtomicBool::new(true);
 
-/// Keeps the lines of this process. Each test that looks has a queue of its own name.
+/// Keeps the log lines of this process. Each test has a queue of its own name.
 struct Lines(Mutex<Vec<std::collections::HashMap<&'static str, String>>>);
 
 #[derive(Default)]
@@ -280,7 +278,7 @@ fn lines() -> &'static Lines {
 fn a_runner_whose_thread_panics_stops_with_an_error() {
     lines();
     let clock = Clock::manual(noon());
-    // The clock goes on for months while a thread of the second runner gets no core.
+    // The clock moves on by months while a thread of the second runner gets no core.
     let options = QueueOptions::default().clock(clock.clone()).dead_for(HOUR * 24 * 3650);
     let queue = Queue::open(&Store::in_memory(), "hostile", options).unwrap();
     let builder = Runner::builder(&queue).on("k", |_, ()| Ok(Outcome::Dead("never".to_owned())));
@@ -289,8 +287,8 @@ fn a_runner_whose_thread_panics_stops_with_an_error() {
     until(&queue, "a", JobState::Dead);
     let stopped = ends("the runner", move || runner.stop());
     assert!(matches!(stopped, Err(QueueError::Store(Error::Thread))), "{stopped:?}");
-    // The jobs that are left die in this one, and each has a line. Its thread had claimed one of
-    // them when it panicked: that one is taken back when its lease is over.
+    // The remaining jobs die in this runner, and each is logged. The thread that panicked had
+    // claimed one of them, which is taken back when its lease expires.
     HOSTILE.store(false, Ordering::Relaxed);
     let others = Runner::builder(&queue).on("other", |_, ()| Ok(Outcome::Done)).unknown(Unknown::Dead).start();
     let others = others.expect("the name is free");

@@ -1,5 +1,4 @@
-//! The jobs that run while their runner stops, if their process ends before they do, or the stop
-//! cannot be noted.
+//! Jobs that run while their runner stops: the process dies, or the stop cannot be noted.
 
 use common::LONG;
 use common::queues::{Bench, for_each_sort, handlers, noon, until};
@@ -9,7 +8,7 @@ use waterline::Retry;
 use waterline::testing::FaultyStore;
 use waterline_queue::{Clock, JobState, NewJob, Outcome, QueueError, QueueOptions};
 
-/// Benches whose jobs die of their first failure and of their first crash.
+/// Benches whose jobs die of their first failure or crash.
 fn benches() -> [Bench; 2] {
     common::watch();
     let (clock, options) = (Clock::manual(noon()), QueueOptions::default().retry(Retry::none()).max_crashes(1));
@@ -17,12 +16,11 @@ fn benches() -> [Bench; 2] {
     [disk, Bench::on_model(&clock, options)]
 }
 
-/// Pushes the job `a`.
 fn push(bench: &Bench, kind: &str) {
     bench.push(NewJob::new(kind, &()).unwrap().id("a"));
 }
 
-/// Asserts that the job `a` is ready, and has what its last attempt has left and nothing else.
+/// Asserts that the job `a` is ready, with only what its last attempt left.
 #[track_caller]
 fn is_put_back(bench: &Bench, kind: &str) {
     let info = bench.info("a");
@@ -52,7 +50,7 @@ fn a_process_that_dies_during_a_stop_counts_no_crash() {
             bench = bench.next_life();
             is_put_back(&bench, kind);
         }
-        // Nobody has asked this one to stop.
+        // This runner is not asked to stop.
         let (runner, release) = begin(&bench);
         let died = bench.next_life();
         assert_eq!(died.state("a"), Some(JobState::Dead), "{kind}");
@@ -62,7 +60,7 @@ fn a_process_that_dies_during_a_stop_counts_no_crash() {
     for_each_sort(|kind| benches().into_iter().for_each(|bench| lives(bench, kind)));
 }
 
-/// The note is a write, and it may fail.
+/// Noting the stop is a write, which may fail.
 #[test]
 fn a_runner_stops_even_if_the_stop_cannot_be_noted() {
     for_each_sort(|kind| {
@@ -81,7 +79,7 @@ fn a_runner_stops_even_if_the_stop_cannot_be_noted() {
         assert!(matches!(runner.stop_within(Duration::ZERO), Err(QueueError::StopTimeout { .. })));
         disk.heal();
         drop(release);
-        // A finisher changes nothing any more.
+        // A late finisher changes nothing.
         if kind != "deferred" {
             until(&bench.queue, "a", JobState::Finished);
         }

@@ -1,4 +1,4 @@
-//! Kinds that are types: pushed in each way, run by each handler, refused where they cannot hold.
+//! Job types: pushed in every way, run by every sort of handler, refused if invalid.
 
 use common::queues::{MILLI, SECOND, noon, queue_in, until};
 use common::{LONG, eventually};
@@ -53,7 +53,7 @@ fn options() -> QueueOptions {
     QueueOptions::default().job::<Welcome>().job::<Report>().job::<Import>()
 }
 
-/// A runner whose handlers are those of types, one of each sort.
+/// A runner with typed handlers, one of each sort.
 fn typed(builder: RunnerBuilder, queue: &Queue) -> RunnerBuilder {
     let next = queue.clone();
     let builder = builder
@@ -123,7 +123,7 @@ fn a_types_limit_holds_in_a_queue_opened_with_it() {
     assert!(queue.accept(Accept::new()).unwrap().is_some());
 }
 
-/// Types whose kind is empty, or that return what is not theirs.
+/// Invalid types: an empty kind, or settings that belong to another kind.
 #[derive(Serialize, Deserialize)]
 struct Nameless;
 
