@@ -1,4 +1,4 @@
-//! Jobs that wait for the ends of others, and batches with a job at their end, on each back end.
+//! Jobs that wait for the ends of others, and batches with a last job.
 
 use crate::bench::*;
 use std::time::Duration;
@@ -20,8 +20,6 @@ const WAITING: Option<JobState> = Some(JobState::Waiting);
 const READY: Option<JobState> = Some(JobState::Ready);
 const FINISHED: Option<JobState> = Some(JobState::Finished);
 const DEAD: Option<JobState> = Some(JobState::Dead);
-
-// When it runs.
 
 pub(super) fn a_job_waits_until_all_it_depends_on_have_ended(on: &Benches<'_>) {
     let bench = on.bench_with(options());
@@ -68,7 +66,7 @@ pub(super) fn retries_snoozes_and_reruns_do_not_end_a_job(on: &Benches<'_>) {
     assert_eq!(bench.push(job("a")), PushOutcome::Resubmit);
     lease.finish(None).unwrap();
     assert_eq!(bench.states(["a", "b"]), [READY, WAITING]);
-    // A move of the job that is waited for loses nobody who waits.
+    // Moving a job keeps the jobs that wait for it.
     assert_eq!(bench.push(job("a").delay(SECOND)), PushOutcome::Rescheduled);
     bench.clock.advance(SECOND);
     bench.finish("a");
@@ -138,7 +136,7 @@ pub(super) fn on_dead_decides_what_a_death_does_to_a_waiting_job(on: &Benches<'_
         let error = bench.info(&ids[0]).error.unwrap();
         assert_eq!(error, "the job \"a\" is dead, and this one was to run after it");
     }
-    // Once more it dies, and then it finishes.
+    // It dies once more, and then it finishes.
     assert!(bench.queue.requeue("a").unwrap());
     bench.bury("a");
     assert_eq!(bench.state("hold before"), WAITING);
@@ -146,7 +144,7 @@ pub(super) fn on_dead_decides_what_a_death_does_to_a_waiting_job(on: &Benches<'_
     bench.push(job("new").after(["a"]));
     bench.finish("a");
     assert_eq!(bench.states(["hold before", "hold after", "new"]), [READY; 3]);
-    // A job that died with another one is requeued, and waits for nobody.
+    // A job that died with another one waits for nothing once it is requeued.
     assert!(bench.queue.requeue("die before").unwrap());
     assert_eq!(bench.info("die before").waits_for, 0);
     assert_eq!(bench.state("die before"), READY);
@@ -185,7 +183,7 @@ pub(super) fn a_death_spreads_to_jobs_that_wait_indirectly(on: &Benches<'_>) {
     bench.bury("a");
     assert_eq!(bench.states(["c", "d", "e"]), [DEAD, DEAD, READY]);
     assert_eq!(bench.info("d").error.unwrap(), "the job \"c\" is dead, and this one was to run after it");
-    // The end of the other one changes nothing any more.
+    // The end of "b" has no effect any more.
     bench.finish("b");
     assert_eq!(bench.states(["c", "d"]), [DEAD, DEAD]);
     bench.push(job("c"));
@@ -197,7 +195,7 @@ pub(super) fn expired_and_skipped_jobs_count_as_ended(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     bench.push(job("a").expires(SECOND).delay(2 * SECOND));
     bench.push(job("b").after(["a"]).on_dead(OnDead::Run));
-    // One that waits for others expires too.
+    // A waiting job expires, too.
     bench.push(job("c").after(["b"]).expires(SECOND));
     bench.push(job("d").after(["c"]));
     bench.clock.advance(3 * SECOND);
@@ -211,8 +209,6 @@ pub(super) fn expired_and_skipped_jobs_count_as_ended(on: &Benches<'_>) {
     bench.finish("new");
     bench.finish("leaf");
 }
-
-// Jobs that change while they wait, or are waited for.
 
 pub(super) fn a_waiting_job_that_is_moved_keeps_waiting(on: &Benches<'_>) {
     let bench = on.bench_with(options());
@@ -241,7 +237,7 @@ pub(super) fn a_waiting_job_pushed_again_waits_as_the_last_push_says(on: &Benche
     assert_eq!(bench.push(job("c").after(["a"])), PushOutcome::Rescheduled);
     assert_eq!(bench.state("c"), READY);
     assert_eq!(bench.push(job("c").after(["a"])), PushOutcome::Duplicate("c".into()));
-    // A job that is ready waits again, and one that is renewed waits for the new run.
+    // A ready job can wait again, and a renewed job is waited for anew.
     bench.push(job("c").after(["b"]));
     assert_eq!(bench.state("c"), WAITING);
     bench.push(job("a"));
@@ -275,7 +271,7 @@ pub(super) fn removing_a_job_ends_its_waits_and_those_for_it(on: &Benches<'_>) {
     bench.push(job("c").after(["b"]));
     bench.queue.remove("b").unwrap();
     assert_eq!(bench.states(["a", "b", "c"]), [READY, None, READY]);
-    // A job of the same id is another one.
+    // A new job of the same id has no part in the old one's waits.
     bench.push(job("b").delay(SECOND));
     bench.finish("a");
     assert_eq!(bench.state("b"), Some(JobState::Scheduled));
@@ -288,8 +284,6 @@ pub(super) fn removing_a_job_ends_its_waits_and_those_for_it(on: &Benches<'_>) {
     assert_eq!(bench.states(["d", "e", "f"]), [None; 3]);
     assert_eq!((bench.queue.counts().waiting, bench.queue.counts().ready), (0, 0));
 }
-
-// Cycles.
 
 pub(super) fn a_cycle_is_refused_and_changes_nothing(on: &Benches<'_>) {
     let bench = on.bench_with(options());
@@ -310,7 +304,7 @@ pub(super) fn a_cycle_is_refused_and_changes_nothing(on: &Benches<'_>) {
     let all = bench.queue.push_all([job("new"), job("a").after(["new", "d"])]);
     assert!(all.unwrap_err().to_string().contains("neither would ever run"));
     assert_eq!(bench.states(["a", "b", "c", "d", "new"]), [READY, WAITING, WAITING, WAITING, None]);
-    // A job that waits for the others no longer closes no cycle.
+    // "c" no longer waits for the others, so "a" closes no cycle.
     bench.push(job("c").after(["side"]));
     bench.push(job("a").after(["d"]));
     bench.finish("side");
@@ -325,8 +319,6 @@ pub(super) fn a_dead_job_cannot_wait_for_the_jobs_it_holds(on: &Benches<'_>) {
     let refused = bench.queue.push(job("a").after(["b"]));
     assert!(matches!(refused, Err(QueueError::Cycle { .. })), "{refused:?}");
 }
-
-// Several jobs at once.
 
 pub(super) fn a_push_may_name_its_earlier_jobs_and_is_all_or_none(on: &Benches<'_>) {
     let bench = on.bench_with(options());
@@ -353,7 +345,7 @@ pub(super) fn the_last_job_of_a_batch_runs_after_all_or_their_twins(on: &Benches
     let alone = bench.queue.push_batch([], job("alone").on_dead(OnDead::Run)).unwrap();
     assert_eq!((alone.len(), bench.state("alone")), (1, READY));
     bench.finish("alone");
-    // The setting of the last one decides.
+    // The setting of the last job decides.
     bench.queue.push_batch([job("x"), job("y")], job("z").on_dead(OnDead::Run)).unwrap();
     bench.bury("x");
     bench.finish("y");
@@ -361,8 +353,6 @@ pub(super) fn the_last_job_of_a_batch_runs_after_all_or_their_twins(on: &Benches
     let refused = bench.queue.push_batch([job("v"), job("w")], job("w"));
     assert!(matches!(refused, Err(QueueError::Cycle { .. })) && bench.state("v").is_none(), "{refused:?}");
 }
-
-// Many jobs.
 
 pub(super) fn a_drain_runs_all_jobs_that_wait_for_one(on: &Benches<'_>) {
     let bench = on.bench_with(options());
@@ -381,7 +371,7 @@ pub(super) fn a_job_pushed_anew_forgets_its_earlier_waits(on: &Benches<'_>) {
     bench.finish("98");
     bench.finish("99");
     bench.finish("end");
-    // One that died with another one is not told of the rest either.
+    // A job that died with another one is not told of the rest either.
     bench.queue.push_batch((0..100).map(|n| job(&format!("{n:02}"))), job("end")).unwrap();
     bench.bury("00");
     bench.push(job("end").after(["50"]));

@@ -1,4 +1,4 @@
-//! A queue with a clock that the test moves, and the databases that keep it.
+//! A queue with a manual clock, and the databases that keep it.
 #![allow(missing_docs, clippy::missing_panics_doc, reason = "only tests use it")]
 
 use crossbeam_channel::bounded;
@@ -21,11 +21,11 @@ pub const SECOND: Duration = Duration::from_secs(1);
 pub const MINUTE: Duration = Duration::from_secs(60);
 pub const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The states that a job may be in, but for a damaged one.
+/// The states of jobs, without that of damaged ones.
 pub const STATES: [JobState; 6] =
     [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Finished, JobState::Dead, JobState::Waiting];
 
-/// The time on the wall at which each test begins.
+/// The wall time at which each test begins.
 pub fn noon() -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_700_000_000)
 }
@@ -39,19 +39,19 @@ pub(crate) type Beginner = dyn Fn() -> Arc<Opener> + Send + Sync;
 /// The database that keeps the queues of a test.
 #[derive(Clone)]
 pub enum Database {
-    /// A store, and what lives as long as it does.
+    /// A store, and a value that lives as long as it does.
     Store(Store, Option<Arc<dyn Any + Send + Sync>>),
     /// A store whose process can die.
     Disk(Arc<FaultyStore>),
     Model(QueueModel),
-    /// One that a user of the suite brings.
+    /// A database that a user of the suite brings.
     Other(Arc<Opener>),
-    /// The same, and its process can die: the call begins the next one.
+    /// The same for one whose process can die: the second call begins the next process.
     Mortal(Arc<Opener>, Arc<Beginner>),
 }
 
 impl Database {
-    /// Opens a queue of it.
+    /// Opens a queue of this database.
     ///
     /// # Errors
     /// Those of [`Queue::open`].
@@ -64,7 +64,7 @@ impl Database {
         }
     }
 
-    /// Returns the database as the next process finds it if this one dies now; `None`: it cannot.
+    /// Returns the database as the next process finds it; `None` if the process cannot die.
     ///
     /// # Errors
     /// Those of the store that the next process opens.
@@ -82,7 +82,6 @@ impl Database {
         !matches!(self, Self::Store(..) | Self::Other(_))
     }
 
-    /// Begins a group of queues of it.
     pub fn group(&self) -> GroupBuilder {
         let database = self.clone();
         GroupBuilder::over(move |name, options| database.open(name, options))
@@ -110,7 +109,7 @@ impl fmt::Debug for Database {
 /// Makes the databases of a suite, each of them empty.
 pub(crate) struct Benches<'a> {
     pub(super) make: Box<dyn Fn() -> Database + 'a>,
-    /// The calls of each case that makes random ones, and their seed.
+    /// How many calls each case of random calls makes, and their seed.
     pub(super) calls: u64,
     pub(super) seed: u64,
 }
@@ -129,7 +128,7 @@ impl Benches<'_> {
     }
 }
 
-/// A queue, with the clock that the test moves.
+/// A queue, and the manual clock that a test moves.
 #[derive(Debug)]
 pub struct Bench {
     pub queue: Queue,
@@ -138,11 +137,11 @@ pub struct Bench {
     pub options: QueueOptions,
 }
 
-/// Longer than anything here takes on the slowest machine. Only a test that fails waits for it.
+/// More than anything takes on the slowest machine. Only a failing test waits for it.
 pub const LONG: Duration = Duration::from_secs(60);
 pub const HOUR: Duration = Duration::from_secs(3600);
 
-/// Waits until a condition of the test is true.
+/// Waits until a condition is true, and panics if it never is.
 #[track_caller]
 pub fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
     let deadline = Instant::now() + LONG;
@@ -152,7 +151,7 @@ pub fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
     }
 }
 
-/// Runs this on a thread of its own, and fails if it does not end.
+/// Runs this on a thread of its own, and panics if it does not end.
 #[track_caller]
 pub fn ends<R: Send + 'static>(what: &str, run: impl FnOnce() -> R + Send + 'static) -> R {
     let (done, is_done) = bounded(1);
@@ -162,13 +161,15 @@ pub fn ends<R: Send + 'static>(what: &str, run: impl FnOnce() -> R + Send + 'sta
     is_done.recv_timeout(LONG).unwrap_or_else(|_| panic!("{what} does not end"))
 }
 
-/// Lets other threads run for a moment. A loop of many yields would take minutes on a busy machine,
-/// since each of them hands a whole time slice to another process.
+/// Lets other threads run for a moment.
+///
+/// A loop of yields would take minutes on a busy machine, since each of them hands a whole time
+/// slice to another process.
 pub fn rest() {
     std::thread::park_timeout(Duration::from_micros(20));
 }
 
-/// Opens a queue whose last handle was dropped. The writer may have one for a moment longer.
+/// Opens the queue `q`, whose last handle the writer may hold a moment longer.
 pub fn open_anew(database: impl Into<Database>, options: &QueueOptions) -> Queue {
     open_named(&database.into(), "q", options)
 }
@@ -183,13 +184,12 @@ pub fn open_named(database: &Database, name: &str, options: &QueueOptions) -> Qu
     }
 }
 
-/// Waits until a job is in this state.
 #[track_caller]
 pub fn until(queue: &Queue, id: &str, wanted: JobState) {
     eventually(&format!("{id} to be {wanted:?}"), || queue.state(id).unwrap() == Some(wanted));
 }
 
-/// Loses a lease without giving its job back, as a process does that dies.
+/// Loses a lease without giving its job back, as a process that dies does.
 pub fn leak<T>(value: T) {
     let _ = std::mem::ManuallyDrop::new(value);
 }
@@ -198,13 +198,13 @@ pub fn job(id: &str) -> NewJob {
     NewJob::new("k", &1).unwrap().id(id)
 }
 
-/// A job with this number as its payload.
+/// A job with this payload.
 pub fn with(id: &str, payload: u32) -> NewJob {
     NewJob::new("k", &payload).unwrap().id(id)
 }
 
 impl Bench {
-    /// Returns a queue in this store, with this clock.
+    /// Opens the queue `q` in this store.
     pub fn on(store: Store, clock: &Clock, options: QueueOptions) -> Self {
         Self::over(Database::Store(store, None), clock, options)
     }
@@ -215,7 +215,7 @@ impl Bench {
         Self { queue, clock: clock.clone(), database, options }
     }
 
-    /// Returns the store of a test that runs on a store alone.
+    /// Returns the store, for tests that need one.
     pub fn store(&self) -> Store {
         match &self.database {
             Database::Store(store, _) => store.clone(),
@@ -251,7 +251,6 @@ impl Bench {
         self.info(id).payload().unwrap()
     }
 
-    /// Claims the next job, if one is ready.
     pub fn accept(&self) -> Option<Lease> {
         self.queue.accept(Accept::new()).unwrap()
     }
@@ -261,7 +260,7 @@ impl Bench {
         self.accept().expect("a job is ready")
     }
 
-    /// Claims the next job, which has this id.
+    /// Claims the next job, and asserts that it has this id.
     #[track_caller]
     pub fn take(&self, id: &str) -> Lease {
         let lease = self.accept().unwrap_or_else(|| panic!("{id} is ready"));
@@ -292,7 +291,7 @@ impl Bench {
         self.queue.capabilities()
     }
 
-    /// Checks which jobs wait for a place in a limit, if the queue shows that.
+    /// Asserts which jobs limits hold, if the queue shows that.
     #[track_caller]
     pub fn assert_held<const N: usize>(&self, expected: [(&str, LimitOf); N]) {
         if self.can().names_limits {
@@ -300,13 +299,13 @@ impl Bench {
         }
     }
 
-    /// Returns the jobs that wait for a place in a limit, each with that limit.
+    /// Returns the jobs that limits hold, each with that limit.
     pub fn held(&self) -> Vec<(String, LimitOf)> {
         let ready = self.queue.list(JobState::Ready, None, usize::MAX).unwrap();
         ready.into_iter().filter_map(|job| Some((job.id, job.held_by?))).collect()
     }
 
-    /// Returns the number of jobs that wait.
+    /// Returns the number of scheduled, ready and waiting jobs.
     pub fn waiting(&self) -> u64 {
         let counts = self.queue.counts();
         counts.scheduled + counts.ready + counts.waiting
@@ -316,7 +315,7 @@ impl Bench {
         serde_json::json!(self.info(id).meta)
     }
 
-    /// Lets some time pass, and lets the queue do what it has brought.
+    /// Moves the clock, and lets the queue promote and expire jobs. None may be ready then.
     #[track_caller]
     pub fn pass(&self, time: Duration) {
         self.clock.advance(time);
@@ -344,31 +343,29 @@ impl Bench {
         Self::over(Database::Model(QueueModel::new()), clock, options)
     }
 
-    /// Returns the queue as somebody beside the process sees it, if it is in a store that can die.
+    /// Returns the queue as another process reads it; `None` unless the bench is on a disk.
     pub fn beside(&self) -> Option<Queue> {
         let Database::Disk(disk) = &self.database else { return None };
         let store = disk.store_with(&Store::options().read_only());
         Some(Queue::open(&store, self.queue.name(), self.options.clone()).unwrap())
     }
 
-    /// Returns the bench after the process has died, whatever still has the old one.
+    /// Returns the bench of the next process, while the old one may still be in use.
     #[must_use]
     pub fn next_life(&self) -> Self {
         let next = self.database.next_life().unwrap();
         Self::over(next.expect("this process can die"), &self.clock, self.options.clone())
     }
 
-    /// Closes the queue, which has no lease, and opens it again with the options that the bench has
-    /// by now.
+    /// Closes the queue, which must have no lease, and opens it with the bench's options.
     pub fn reopen(&mut self) {
         let name = self.queue.name().to_owned();
         let other = self.database.open("while the queue is closed", QueueOptions::default()).unwrap();
-        // The old one is closed before the new one reads what is stored.
+        // The old queue is closed before the new one reads what is stored.
         drop(std::mem::replace(&mut self.queue, other));
         self.queue = open_named(&self.database, &name, &self.options);
     }
 
-    /// Closes the queue and opens it again with these options.
     #[must_use]
     pub fn reopened_with(mut self, options: QueueOptions) -> Self {
         self.options = options;
@@ -376,7 +373,7 @@ impl Bench {
         self
     }
 
-    /// Ends the process and starts it again, after this time.
+    /// Ends the process, and starts it again after this time.
     #[must_use]
     pub fn restart_after(mut self, time: Duration) -> Self {
         self.clock.advance(time);
@@ -384,7 +381,7 @@ impl Bench {
         self
     }
 
-    /// Returns the ids of the jobs that can be claimed now, and claims them.
+    /// Claims and finishes all ready jobs, and returns their ids.
     pub fn claim_all(&self) -> Vec<String> {
         std::iter::from_fn(|| self.accept())
             .map(|mut lease| {

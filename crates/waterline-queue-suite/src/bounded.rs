@@ -1,5 +1,4 @@
-//! Pushes that are refused: a queue in which only so many jobs may wait, and a hook that looks at
-//! each job before it is pushed. On each back end, with a clock that the test moves.
+//! A bound on the jobs that wait: refused pushes, and pushes that wait for capacity.
 
 use crate::bench::*;
 use std::time::Duration;
@@ -8,13 +7,12 @@ use waterline_queue::{
     Accept, Clash, ConfigError, JobState, NewJob, PushOutcome, QueueError, QueueOptions, Retention, Unique,
 };
 
-/// A queue in which so many jobs may wait.
 fn options(most: u64) -> QueueOptions {
     let options = QueueOptions::default().max_waiting(most).retry(Retry::fixed(SECOND).max_attempts(2));
     options.retention(Retention::Keep)
 }
 
-/// Checks that this is the refusal of a full queue.
+/// Asserts that a full queue refused this call.
 fn assert_full<T: std::fmt::Debug>(answer: Result<T, QueueError>, most: u64) {
     let error = answer.unwrap_err();
     assert!(
@@ -116,7 +114,7 @@ pub(super) fn waiting_pushes_all_succeed_within_the_bound(on: &Benches<'_>) {
     let bench = on.bench_with(options(2));
     const THREADS: usize = 6;
     const EACH: usize = 20;
-    // Its lease ends first, so the leases of the other claims are no reason to wake anybody.
+    // Its lease expires first, so the leases of other claims wake no thread.
     bench.push(job("held"));
     let held = bench.claim();
     std::thread::scope(|scope| {

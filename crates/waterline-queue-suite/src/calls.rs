@@ -1,4 +1,4 @@
-//! Subscriptions, death and retention, purges, pauses, lists, and bad input.
+//! Subscriptions, dead jobs and retention, purges, pauses, lists, and invalid input.
 
 use crate::bench::*;
 use crossbeam_channel::bounded;
@@ -117,7 +117,7 @@ pub(super) fn a_requeued_job_keeps_its_payload_and_no_failures(on: &Benches<'_>)
     let mut lease = bench.claim();
     assert_eq!((lease.attempt(), lease.payload::<u32>().unwrap()), (1, 7));
     lease.finish(None).unwrap();
-    // More than a call of a database takes at once.
+    // More than one call of a database takes.
     bench.queue.push_all((0..1200).map(|n| job(&n.to_string()).expires(MINUTE))).unwrap();
     bench.clock.advance(MINUTE);
     eventually("all of them to expire", || {
@@ -145,7 +145,7 @@ pub(super) fn run_now_changes_only_the_time_of_a_scheduled_job(on: &Benches<'_>)
     assert_eq!((row.key.as_deref(), row.priority), (Some("tenant"), Priority::High));
     assert_eq!(row.meta["by"], serde_json::json!("ann"));
     assert!(!bench.queue.push(job).unwrap().is_new(), "its twin is refused as before");
-    // A failed attempt waits for its back-off, and keeps its count and its data.
+    // A failed job waits for its retry, and keeps its count and its data.
     let mut lease = bench.claim();
     assert_eq!((lease.id(), lease.payload::<u32>().unwrap()), ("a", 7));
     assert!(!bench.queue.run_now("a").unwrap(), "it runs");
@@ -318,7 +318,7 @@ pub(super) fn q01_generated_ids_are_unique_on_a_stopped_clock(on: &Benches<'_>) 
         let pushed = bench.queue.push_all((0..50).map(|_| made())).unwrap();
         ids.extend(pushed.into_iter().map(|pushed| pushed.id));
         ids.insert(bench.queue.push(made()).unwrap().id);
-        // Nothing is left by which a number could be told.
+        // No job is left to derive the next number from.
         assert_eq!((bench.claim_all().len(), ids.len()), (51, life * 51));
         bench.reopen();
     }

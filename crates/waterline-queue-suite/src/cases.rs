@@ -1,6 +1,7 @@
-//! The table of the cases: each file, and what it shows.
+//! The table of cases, by file. The first part of some names is a row of the page `queue::parity`:
+//! `c10` is the row `C10` of CouchDB's jobs.
 
-/// Gives the table to this macro, behind the tokens in brackets.
+/// Passes the table to this macro, after the tokens in brackets.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __each_queue_case {
@@ -338,7 +339,7 @@ macro_rules! __with_cases_of_futures {
     };
 }
 
-/// There are none without the feature `tokio`.
+/// Adds no cases without the feature `tokio`.
 #[cfg(not(feature = "tokio"))]
 #[doc(hidden)]
 #[macro_export]

@@ -1,4 +1,4 @@
-//! Claims: the order, early jobs, timeouts, and what wakes those who wait.
+//! Claims: their order, early jobs, timeouts, and what wakes waiting callers.
 
 use crate::bench::*;
 use crossbeam_channel::bounded;
@@ -35,7 +35,7 @@ pub(super) fn c10_jobs_due_together_are_claimed_early_by_id(on: &Benches<'_>) {
         let bench = on.bench();
         for id in ["b", "a"] {
             let job = job(id).run_at(noon() + MINUTE);
-            // A claim of it looks closely.
+            // A claim of such a job reads it first.
             bench.push(if is_rooted { job.root("tree", noon()) } else { job });
         }
         let early = || bench.queue.accept(Accept::new().max_run_at(noon() + MINUTE)).unwrap().unwrap();
@@ -76,7 +76,7 @@ pub(super) fn c12_accept_returns_at_its_timeout_or_at_once(on: &Benches<'_>) {
         let queue = bench.queue.clone();
         move || sender.send(queue.accept(Accept::new().timeout(MINUTE)).unwrap().is_some()).unwrap()
     });
-    // The waiting thread may begin at any time, so time is moved until it has waited enough.
+    // The thread may begin to wait at any time, so the clock moves until it has waited enough.
     let mut waited = Duration::ZERO;
     while answers.is_empty() {
         bench.clock.advance(SECOND);
@@ -88,7 +88,7 @@ pub(super) fn c12_accept_returns_at_its_timeout_or_at_once(on: &Benches<'_>) {
     waiting.join().unwrap();
 }
 
-/// Starts a thread that waits for a job, and returns what it got.
+/// Starts a thread that waits for a job, and returns the channel of its answer.
 fn waiting(bench: &Bench, accept: Accept) -> crossbeam_channel::Receiver<Option<Lease>> {
     let (sender, answers) = bounded(1);
     let queue = bench.queue.clone();
@@ -98,8 +98,7 @@ fn waiting(bench: &Bench, accept: Accept) -> crossbeam_channel::Receiver<Option<
     answers
 }
 
-/// Gives a thread that was started the time to fall asleep. The test is right if it does not, and
-/// proves less.
+/// Gives a thread the time to fall asleep. Without it the test proves less.
 fn most_likely_asleep() {
     (0..200).for_each(|_| std::thread::yield_now());
 }

@@ -1,5 +1,4 @@
-//! A clock on the wall that is wrong for a while, and is set right: what was to last a minute lasts
-//! a minute.
+//! A wall clock that is wrong for a while: what was to last a minute still does.
 
 use crate::bench::*;
 use std::time::{Duration, UNIX_EPOCH};
@@ -9,7 +8,7 @@ use waterline_queue::{
     Schedule, Unique, Waits,
 };
 
-/// Each time that a queue reckons from the clock is as long here.
+/// Each duration that a queue reckons from the wall clock is the same here.
 fn options() -> QueueOptions {
     let options = QueueOptions::default().retry(Retry::fixed(MINUTE)).retention(Retention::For(MINUTE));
     options.dead_for(MINUTE).lease(DAY)
@@ -26,7 +25,7 @@ fn touch(bench: &Bench) {
     assert!(bench.queue.accept(Accept::new().kinds(["none"])).unwrap().is_none());
 }
 
-/// Begins one of each thing that lasts a minute from now on. The answer is a job that runs.
+/// Begins one of each thing that lasts a minute, and returns the lease of a running job.
 fn begin(bench: &Bench) -> Lease {
     bench.running("retried").retry("not yet").unwrap();
     bench.push(job("deferred"));
@@ -66,7 +65,7 @@ pub(super) fn the_push_time_of_an_ended_job_follows_the_clock_back(on: &Benches<
     assert!(pushed.iter().all(|at| *at <= noon()), "{pushed:?}");
 }
 
-/// Returns the things that have lasted as long as they were to, and those that go on.
+/// Returns the things whose minute is over, and those that go on.
 fn over(bench: &Bench) -> (Vec<&'static str>, Vec<&'static str>) {
     let is = |id: &str, state| bench.state(id) == state;
     let paused = || matches!(bench.queue.status().unwrap().waits, Waits::Paused { .. });
@@ -83,18 +82,18 @@ fn over(bench: &Bench) -> (Vec<&'static str>, Vec<&'static str>) {
     (names(over), names(going))
 }
 
-/// A clock that is set several times. The steady one goes on all along.
+/// Changes of the wall clock, while the monotonic clock goes on steadily.
 struct Jumps {
-    /// The seconds by which the clock is wrong while the times begin.
+    /// The seconds by which the clock is wrong while the minutes begin.
     first: i64,
-    /// The seconds by which it is wrong afterwards, one after the other.
+    /// The seconds by which it is wrong afterwards, one change after the other.
     then: &'static [i64],
 }
 
 const YEAR: i64 = 365 * 24 * 3600;
 
-/// The relative times and jumps: right, then ahead for a while; ahead, and then right, at once or
-/// in two steps; right, and then behind; ahead by so little that nobody has to do anything.
+/// Right, then ahead for a while; ahead, then right at once or in two steps; right, then behind;
+/// ahead by so little that nothing has to be done.
 const JUMPS: [Jumps; 12] = [
     Jumps { first: 0, then: &[5, 0] },
     Jumps { first: 0, then: &[30, 0] },
@@ -199,7 +198,7 @@ pub(super) fn an_absolute_time_survives_a_clock_set_back(on: &Benches<'_>) {
     assert_eq!(all, ["again", "pushed", "runs", "snoozed", "tried"]);
 }
 
-/// Returns the hours after which the next tick comes, at most so many.
+/// Returns the hours until the next tick; `None` if it takes more than `most`.
 fn next_tick(queue: &Queue, bench: &Bench, most: u32) -> Option<u32> {
     (1..=most).find(|_| {
         bench.clock.advance(HOUR);
@@ -215,9 +214,9 @@ pub(super) fn an_interval_resumes_after_a_clock_that_was_ahead(on: &Benches<'_>)
         (&free, 8 * HOUR, true, 2),
         (&free, 365 * DAY, false, 2),
         (&free, 365 * DAY, true, 2),
-        // 22:13 is 13 minutes behind a tick.
+        // 22:13 is 13 minutes after a tick.
         (&named, HOUR, false, 2),
-        // The tick of midnight has been, and no other one lies between.
+        // The tick of midnight is made already, and no other one lies between.
         (&named, 2 * HOUR, false, 4),
         (&named, 2 * HOUR, true, 4),
         (&named, 4 * HOUR, false, 2),

@@ -35,7 +35,7 @@ pub(super) fn accept(group: &Group) -> Option<Lease> {
     group.accept(Accept::new()).unwrap()
 }
 
-/// Claims and finishes so many jobs. Returns their kinds, and fewer if there are no more.
+/// Claims and finishes up to this many jobs, and returns their kinds.
 pub(super) fn finish(group: &Group, most: usize) -> Vec<String> {
     let claims = std::iter::from_fn(|| accept(group)).take(most);
     claims.map(|mut lease| lease.finish(None).map(|_| lease.kind().to_owned()).unwrap()).collect()
@@ -141,18 +141,18 @@ pub(super) fn an_aged_queue_gets_every_second_claim(on: &Benches<'_>) {
     group.push_all(jobs("c", 3).into_iter().chain(jobs("b", 1))).unwrap();
     clock.advance(10 * SECOND);
     group.push_all(jobs("a", 40)).unwrap();
-    // Nobody has waited for longer than that.
+    // No job has waited for longer than that.
     assert_eq!(finish(&group, 6), vec!["a"; 6]);
     clock.advance(MILLI);
     group.push_all(jobs("c", 5)).unwrap();
-    // Of `b` and `c`, which have waited for the same time, `b` is the first.
+    // `b` and `c` have waited equally long, so `b` is first.
     let kinds = finish(&group, 8);
     assert_eq!(kinds, ["a", "b", "a", "c", "a", "c", "a", "c"]);
     // The jobs that are left in `c` are new.
     assert_eq!(finish(&group, 6), vec!["a"; 6]);
 }
 
-/// Waits for a job on another thread, and calls this meanwhile. Returns the kind of the job.
+/// Waits for a job on another thread during this call, and returns the kind of the job.
 pub(super) fn woken_by(group: &Group, accept: Accept, waker: impl FnOnce()) -> Option<String> {
     let (asleep, is_asleep) = bounded(0);
     std::thread::scope(|scope| {
@@ -168,7 +168,7 @@ pub(super) fn woken_by(group: &Group, accept: Accept, waker: impl FnOnce()) -> O
 
 pub(super) fn a_ready_job_in_any_queue_wakes_the_waiting_thread(on: &Benches<'_>) {
     let database = &on.database();
-    // It stands still, so nobody wakes up by the time alone.
+    // The clock stands still, so no thread wakes by the time alone.
     let clock = Clock::manual(noon());
     let group = abc(database, &clock).open().unwrap();
     let wait = || Accept::new().timeout(HOUR);
@@ -188,7 +188,7 @@ pub(super) fn a_ready_job_in_any_queue_wakes_the_waiting_thread(on: &Benches<'_>
     b.pause(Some(SECOND)).unwrap();
     group.push(job("b")).unwrap();
     assert_eq!(woken_by(&group, wait(), || clock.advance(SECOND)), Some("b".into()));
-    // A lease that ends is a failed attempt, whose next one is due after the back-off.
+    // An expired lease is a failed attempt, and the next one is due after the backoff.
     group.push(job("a")).unwrap();
     let mut silent = accept(&group).unwrap();
     let lease_ends = || {
@@ -198,7 +198,7 @@ pub(super) fn a_ready_job_in_any_queue_wakes_the_waiting_thread(on: &Benches<'_>
     };
     assert_eq!(woken_by(&group, wait(), lease_ends), Some("a".into()));
     assert!(matches!(silent.finish(None), Err(QueueError::Halt { .. })));
-    // Its own time is over, from whenever it began.
+    // The timeout ends, whenever the wait began.
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| group.accept(Accept::new().timeout(SECOND)).unwrap().is_none());
         eventually("it gives up", || {
@@ -220,7 +220,7 @@ pub(super) fn early_jobs_come_after_due_ones_of_any_queue(on: &Benches<'_>) {
     let kinds: Vec<_> = early.iter().map(|lease| lease.kind().to_owned()).collect();
     assert_eq!(kinds, ["c", "b", "a"]);
     early.iter_mut().for_each(|lease| assert!(lease.finish(None).is_ok()));
-    // Jobs that became due later than a time that has passed are left.
+    // Jobs that became due after the given time are left.
     clock.advance(2 * HOUR);
     assert!(by(noon() + HOUR).is_none());
     assert!(by(noon() + 2 * HOUR).is_some());
@@ -237,12 +237,12 @@ pub(super) fn a_busy_high_queue_starves_no_other(on: &Benches<'_>) {
         clock.advance(Duration::from_millis(100));
         kinds.extend(finish(&group, 1));
     }
-    // All of the first 10 seconds are for `a`, and half of the others.
+    // The first 10 seconds are all for `a`, and half of the rest.
     assert_eq!(count(&kinds[..99], "a"), 99);
     let low = kinds.len() - count(&kinds, "a");
     assert!((48..=52).contains(&low), "{low}");
     assert!(count(&kinds, "b") >= 20 && count(&kinds, "c") >= 20);
-    // The same holds for somebody who asks for these queues anew before each claim.
+    // The same holds for a caller that narrows the group anew before each claim.
     clock.advance(20 * SECOND);
     let kinds: Vec<_> = (0..6).flat_map(|_| finish(&group.only(["a", "c"]).unwrap(), 1)).collect();
     assert_eq!(count(&kinds, "c"), 3, "{kinds:?}");

@@ -52,7 +52,7 @@ pub(super) fn only_except_and_only_when_asked_choose_queues(on: &Benches<'_>) {
     assert_eq!(kinds(&group.only(["b", "c"]).unwrap().except(["c"]).unwrap()), "b");
     let asked = group.only(["b"]).unwrap();
     assert_eq!(woken_by(&asked, Accept::new().timeout(HOUR), || drop(group.push(job("a")))), Some("b".into()));
-    // It sleeps although another queue has jobs, until its own one has.
+    // It sleeps while another queue has jobs, until its own has one.
     let waker = || {
         group.push(job("c")).unwrap();
         group.push(job("b")).unwrap();
@@ -85,7 +85,7 @@ pub(super) fn one_runner_shares_its_slots_among_all_queues(on: &Benches<'_>) {
     assert!(matches!(other, Err(QueueError::Store(Error::InUse { .. }))));
     runner.stop().unwrap();
     drop(Runner::builder(queue(&group, "b")).on("b", |_, _: u32| Ok(Outcome::Done)).start().unwrap());
-    // The names that were taken in vain are free again.
+    // The names that a refused runner had taken are free again.
     let held = Runner::builder(queue(&group, "c")).on("c", |_, _: u32| Ok(Outcome::Done)).start().unwrap();
     assert!(matches!(done(group.runner()).start(), Err(QueueError::Store(Error::InUse { name })) if name == "c"));
     drop(done(group.except(["c"]).unwrap().runner()).start().unwrap());
@@ -129,7 +129,7 @@ pub(super) fn a_drain_ends_only_once_no_queue_has_work(on: &Benches<'_>) {
     let group = abc(database, &clock).fair(Fair::strict(HOUR)).open().unwrap();
     group.push(job("a")).unwrap();
     assert_eq!(done(group.runner()).drain(DrainLimits::default()).unwrap().finished, 1);
-    // The first look of the next one finds a row in `a` whose time is over, and no job there.
+    // The first claim of the next drain finds an expired row in `a`, and no job there.
     group.push_all(["b", "c"].map(|kind| job(kind).delay(SECOND))).unwrap();
     clock.advance(Duration::from_secs(60));
     assert_eq!(done(group.runner().max_processing(1)).drain(DrainLimits::default()).unwrap().finished, 2);
@@ -162,7 +162,7 @@ pub(super) fn equal_lease_numbers_of_two_queues_are_told_apart(on: &Benches<'_>)
     eventually("the job of a is finished, and b has two", || {
         queue(&group, "a").counts().finished == 1 && queue(&group, "b").counts().running == 2
     });
-    // The time of an attempt counts from its beginning, which is later than its claim.
+    // The timeout counts from the beginning of an attempt, which is later than its claim.
     eventually("all have begun", || held.lock().len() == 3);
     clock.advance(10 * SECOND);
     eventually("the others are over", || group.counts().running == 0 && group.counts().scheduled == 3);
@@ -195,14 +195,14 @@ pub(super) fn jobs_given_up_at_a_stop_keep_their_queues_lease(on: &Benches<'_>) 
     held.lock().clear();
 }
 
-/// A random number that is the same in each run of a test.
+/// Returns a random number that is the same in each run of a test.
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *state >> 33
 }
 
-/// Threads that accept from 20 queues, while another one pushes, pauses and resumes. The clock
-/// stands still but for this thread, so nobody who missed a wake-up wakes up later.
+/// Lets threads accept from 20 queues, while this one pushes, pauses and resumes. The clock moves
+/// only here, so nothing makes up for a missed wake-up.
 fn storm(database: &Database, fair: &Fair, seed: u64) {
     const QUEUES: usize = 20;
     const JOBS: u64 = 150;
@@ -222,7 +222,7 @@ fn storm(database: &Database, fair: &Fair, seed: u64) {
         for thread in 0..8 {
             let (group, run, over) = (&group, &run, &over);
             scope.spawn(move || {
-                // Two take from one half each.
+                // Two threads take from one half each.
                 let half = (0..QUEUES / 2).map(|n| format!("q{n}"));
                 let group = match thread {
                     0 => group.only(half).unwrap(),
@@ -287,7 +287,6 @@ pub(super) fn a_runner_of_twenty_queues_runs_each_job_once(on: &Benches<'_>) {
         let (ran, next, into) = (ran.clone(), group.clone(), names.clone());
         runner.on(name, move |job, hops: usize| {
             *ran.lock().entry((job.kind().to_owned(), job.id().to_owned())).or_insert(0) += 1;
-            // Some jobs push another one, into another queue.
             if hops > 0 {
                 next.push(NewJob::new(&into[hops], &(hops - 1))?)?;
             }

@@ -9,7 +9,7 @@ use waterline_queue::{
     Runner, Unknown, Waits,
 };
 
-/// A job of the kind that its id begins with: `a0` of the kind `a`.
+/// A job whose kind is the first letter of its id.
 fn of_kind(id: &str) -> NewJob {
     NewJob::new(&id[..1], &1).unwrap().id(id)
 }
@@ -58,7 +58,7 @@ pub(super) fn accept_by_kind_respects_due_and_expiry_times(on: &Benches<'_>) {
     finish(&bench, kinds("b").max_run_at(noon() - SECOND - MILLI), "b1");
     assert!(accept(&bench, kinds("ab").max_run_at(noon() - SECOND - MILLI)).is_none());
     finish(&bench, kinds("b").max_run_at(noon() + HOUR), "b0");
-    // A job of another kind is ready, which is nothing to this one.
+    // A ready job of another kind does not matter.
     finish(&bench, kinds("b").max_run_at(noon() + HOUR), "b2");
     assert!(accept(&bench, kinds("a").max_run_at(noon())).is_some_and(|mut lease| lease.finish(None).is_ok()));
     assert!(accept(&bench, kinds("a").max_run_at(noon())).is_none(), "a1 is not due by then");
@@ -93,7 +93,7 @@ pub(super) fn limits_of_other_kinds_hold_back_no_job(on: &Benches<'_>) {
     }
     assert_eq!((a0.id(), b0.id()), ("a2", "b2"), "each kind in its order");
     b0.finish(None).unwrap();
-    // A job that nobody has held so far, behind one of a kind that is full.
+    // A job that no limit holds yet, behind one of a kind that is full.
     bench.queue.push_all(["a3", "b3"].map(of_kind)).unwrap();
     finish(&bench, kinds("b"), "b3");
     let queue = &bench.queue;
@@ -104,7 +104,7 @@ pub(super) fn limits_of_other_kinds_hold_back_no_job(on: &Benches<'_>) {
     });
 }
 
-/// Nobody takes the kind `c` for a while, so nobody waits for its jobs.
+/// No claim takes the kind `c` for a while, so nothing waits for its jobs.
 pub(super) fn an_unclaimed_kind_holds_up_no_job_of_its_key(on: &Benches<'_>) {
     let keyed = |id: &str| of_kind(id).key("k");
     for limit in [Limit::each_key().at_once(1), Limit::key("k").at_once(1)] {
@@ -139,7 +139,7 @@ pub(super) fn accept_of_all_kinds_wakes_beside_a_runner_of_some(on: &Benches<'_>
                 let _ = sender.send(queue.accept(Accept::new().timeout(Duration::MAX)).unwrap());
             })
         };
-        // Whichever of them falls asleep first.
+        // Either of them falls asleep first.
         let running = if n % 2 == 0 {
             let running = running();
             yields();
@@ -195,7 +195,7 @@ pub(super) fn a_group_accepts_some_kinds_from_all_its_queues(on: &Benches<'_>) {
     group.push(of_kind("b1").delay(SECOND)).unwrap();
     assert_eq!(wanted("d").as_deref(), Some("d0"));
     assert_eq!(wanted("e"), None);
-    // Both queues have ready jobs of other kinds, and jobs of these for later.
+    // Both queues have ready jobs of other kinds, and scheduled ones of these.
     assert_eq!([wanted("d"), wanted("d")], [Some("d1".to_owned()), None]);
     assert_eq!(wanted("b").as_deref(), Some("b0"));
     assert_eq!([wanted("b"), wanted("b")], [Some("b1".to_owned()), None]);
@@ -212,7 +212,7 @@ pub(super) fn a_group_accepts_some_kinds_from_all_its_queues(on: &Benches<'_>) {
     });
 }
 
-/// More jobs of another kind than any claim looks at at once. They keep their places.
+/// There are more jobs of another kind than a claim reads at once. They keep their places.
 pub(super) fn a_claim_finds_its_kind_behind_any_number_of_others(on: &Benches<'_>) {
     let mut bench = on.bench();
     let others: Vec<_> = (0..700).map(|n| format!("b{n}")).collect();
@@ -223,7 +223,7 @@ pub(super) fn a_claim_finds_its_kind_behind_any_number_of_others(on: &Benches<'_
     finish(&bench, kinds("a"), "a0");
     assert!(accept(&bench, kinds("a")).is_none());
     assert_eq!(bench.queue.counts().ready, 702);
-    // A job that is in the line of its kind is moved, removed and expires as any other.
+    // A job in the line of its kind is moved, removed and expires like any other.
     bench.queue.remove("b1").unwrap();
     assert_eq!(bench.push(of_kind("b2").priority(Priority::Urgent).delay(MINUTE)), PushOutcome::Rescheduled);
     bench.clock.advance(MINUTE);
@@ -240,7 +240,7 @@ pub(super) fn a_claim_finds_its_kind_behind_any_number_of_others(on: &Benches<'_
         behind = Some(job);
     }
     assert_eq!(listed, expected);
-    // New ones come behind those that were passed. Each eighth is of the lowest priority.
+    // New jobs come behind the passed ones. Each eighth claim takes the lowest priority.
     bench.push(of_kind("b new"));
     bench.push(of_kind("a1"));
     expected.retain(|id| id != "b low");
@@ -283,7 +283,7 @@ pub(super) fn a_runner_leaves_and_counts_jobs_of_other_kinds(on: &Benches<'_>) {
     eventually("the end of all jobs", || bench.queue.counts().finished == 310);
     assert_eq!(bench.queue.status().unwrap().untaken, []);
     running.stop().unwrap();
-    // One that takes all kinds meets those, too.
+    // A runner that takes all kinds finds those jobs, too.
     bench.queue.push_all(["c0", "a10"].map(of_kind)).unwrap();
     assert_eq!(runner("a").drain(DrainLimits::default()).unwrap().finished, 1);
     let buried = runner("a").unknown(Unknown::Dead).drain(DrainLimits::default()).unwrap();
@@ -333,8 +333,8 @@ pub(super) fn claims_of_other_kinds_make_a_queue_no_younger(on: &Benches<'_>) {
     bench.clock.advance(2 * MINUTE);
     group.push_all((0..9).map(|n| of_kind(&format!("a{n}")))).unwrap();
     group.push(of_kind("d0")).unwrap();
-    // For claims of other kinds, the queue is as young as the jobs of these. (A server is asked for
-    // the oldest job of all.)
+    // To a claim of some kinds, a queue is as old as its jobs of these. (A server is asked for the
+    // oldest job of all.)
     if bench.can().one_process {
         let young: Vec<_> = (0..4).map(|_| claimed(kinds("ad"))).collect();
         assert_eq!(young, ["a0", "a1", "a2", "a3"]);

@@ -1,4 +1,4 @@
-//! Leases: their calls, their end by silence, and the retries of what fails.
+//! Leases: their calls, their expiry, and retries.
 
 use crate::bench::*;
 use serde_json::{Value, json};
@@ -82,7 +82,7 @@ pub(super) fn c19_only_a_closed_queue_opens_with_other_options(on: &Benches<'_>)
     drop((same, queue.clone()));
     drop(database.open("other", longer.clone()).unwrap());
     let mut other = None;
-    // The writer may have it for a moment longer.
+    // The writer may hold it a moment longer.
     eventually("the queue to be closed", || {
         other = database.open("other", longer.clone().lease(SECOND)).ok();
         other.is_some()
@@ -128,7 +128,7 @@ pub(super) fn c29_retry_at_costs_an_attempt_and_snooze_does_not(on: &Benches<'_>
     assert_eq!(bench.claim().retry_at(noon() + HOUR * 3, "x").unwrap(), Some(JobState::Dead), "attempts are bounded");
 }
 
-/// Fails the job so often, each time at once. The clock then stands at its next attempt.
+/// Fails the job this many times without a run, and moves the clock to its next attempt.
 fn fail_at_once(bench: &Bench, times: u32) {
     for _ in 0..times {
         bench.claim().retry("no").unwrap();
@@ -187,7 +187,7 @@ pub(super) fn c29_the_silence_of_a_hung_worker_heals_nothing(on: &Benches<'_>) {
     assert_eq!(bench.info("a").state, JobState::Dead);
 }
 
-/// A call that makes writes, and the state that its job has then.
+/// A call with writes beside it, and the state of the job after it.
 type Write = (fn(LeaseWrites<'_>) -> Result<Option<JobState>, QueueError>, JobState);
 
 const WRITES: [Write; 7] = [
@@ -246,7 +246,7 @@ pub(super) fn a_write_that_pushes_its_own_job_shows_in_the_result(on: &Benches<'
     }
     let queue = bench.queue.clone();
     let mut lease = bench.running("a");
-    // The end comes first, so this is the push of a job that has ended.
+    // The end is written first, so the push meets a job that has ended.
     let states: [Write; 3] = [
         (|writes| writes.finish(None), JobState::Ready),
         (|writes| writes.bury("no"), JobState::Ready),

@@ -1,5 +1,4 @@
-//! The suite of tests that every database of queues has to pass. It is a dev-dependency of the
-//! crates that have such a database.
+//! The suite of tests that every database of queues has to pass, for use as a dev-dependency.
 #![allow(clippy::unwrap_used, reason = "a case that fails panics")]
 
 use bench::{Beginner, Benches, Database, Opener};
@@ -43,7 +42,7 @@ mod states;
 mod time;
 mod unique;
 
-/// A case, and its name.
+/// The name of a case, and its function.
 type Case = (&'static str, fn(&Benches<'_>));
 
 macro_rules! listed {
@@ -53,12 +52,12 @@ macro_rules! listed {
 }
 crate::__each_queue_case!(listed,);
 
-/// Checks that a database of queues keeps the rules of a [`Queue`], and panics with the case that
-/// fails.
+/// Checks that a database of queues keeps the rules of a [`Queue`].
 ///
-/// The suite gets a closure that makes a database without a queue, and answers how a queue of it is
-/// opened. A case opens a queue, drops it, and opens it again, as a restart does; it may open
-/// others beside it. All of them take the clock in their [`QueueOptions`], which the case moves.
+/// The suite takes a closure that makes an empty database and returns how to open a queue of it. A
+/// case opens a queue, drops it and opens it again, as a restart does, and may open others beside
+/// it. They must use the clock in their [`QueueOptions`], which the case moves. A case that fails
+/// panics.
 ///
 /// ```
 /// use waterline::Store;
@@ -72,19 +71,18 @@ crate::__each_queue_case!(listed,);
 /// .case("c12_each_push_wakes_one_of_many_callers");
 /// ```
 ///
-/// [`queue_suite!`] makes a test of each case, so that they run side by side,
-/// and one that fails is seen by its name.
+/// [`queue_suite!`] makes a test of each case, which run in parallel and fail by name.
 ///
-/// The cases bring about no crash within a write, since only the database knows how it dies. Those
-/// of random calls are compared with a [`QueueModel`](waterline_queue::testing::QueueModel) that
-/// can do as much, after each of them. One that fails says the seed, and the fewest calls that it
-/// has found.
+/// No case kills a process within a write, since only the database knows how. Cases of random calls
+/// compare each answer with a [`QueueModel`](waterline_queue::testing::QueueModel) that can do as
+/// much. If one fails, it prints the seed and the shortest list of calls that it has found.
 #[must_use = "nothing is checked before `run`"]
 pub struct QueueSuite<'a>(Benches<'a>);
 
 impl<'a> QueueSuite<'a> {
-    /// Makes a suite for databases that this closure makes, each of them empty. It answers with a
-    /// closure that opens a queue by its name, as [`Queue::open`] does.
+    /// Makes a suite for the empty databases that this closure makes.
+    ///
+    /// It returns a closure that opens a queue by its name, as [`Queue::open`] does.
     pub fn new<D>(database: impl Fn() -> D + 'a) -> Self
     where
         D: Fn(&str, QueueOptions) -> Result<Queue, QueueError> + Send + Sync + 'static,
@@ -92,9 +90,11 @@ impl<'a> QueueSuite<'a> {
         Self::on(move || Database::Other(Arc::new(database())))
     }
 
-    /// Does the same for databases whose processes can die. The closure makes a database, and
-    /// answers with one that begins a process of it, which answers as that of [`new`](Self::new)
-    /// does. What the one before still writes counts for nothing by then, or is undone.
+    /// Makes a suite for databases whose processes can die.
+    ///
+    /// The closure makes a database, and returns one that begins a process of it. That one returns
+    /// what the closure of [`new`](Self::new) does. Later writes of the process before must have no
+    /// effect.
     ///
     /// ```no_run
     /// use std::sync::Mutex;
@@ -130,20 +130,19 @@ impl<'a> QueueSuite<'a> {
         Self(Benches { make: Box::new(database), calls: 400, seed: 0 })
     }
 
-    /// Sets how many calls each case makes that makes random ones, and their seed. Default: 400,
-    /// and 0.
+    /// Sets the number and the seed of each case's random calls. Default: 400, and 0.
     pub fn random_calls(mut self, calls: u64, seed: u64) -> Self {
         (self.0.calls, self.0.seed) = (calls, seed);
         self
     }
 
-    /// Makes random lives on disks that fail or stop taking writes, for the queue of a store.
+    /// Makes random lives of a store's queue on disks that fail or stop taking writes.
     #[doc(hidden)]
     pub fn lives_on_disks_at_fault(calls: u64, seed: u64) {
         lives::on_disks_at_fault(calls, seed);
     }
 
-    /// The names of all cases.
+    /// Returns the names of all cases.
     pub fn cases() -> impl Iterator<Item = &'static str> {
         CASES.iter().map(|(name, _)| *name)
     }

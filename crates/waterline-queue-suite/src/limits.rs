@@ -1,6 +1,4 @@
-//! Limits of a queue: the jobs that run at once, and the attempts that begin in a time, of all
-//! jobs, of a kind and of each key. On each back end, with a clock that the test moves, over
-//! restarts, and with a crash at each write.
+//! Limits on running jobs and on rates, for the queue, for a kind and for each key.
 
 use crate::bench::*;
 use std::collections::BTreeMap;
@@ -34,8 +32,6 @@ fn ids(prefix: &str, numbers: std::ops::Range<u64>) -> Vec<String> {
     numbers.map(|n| format!("{prefix}{n}")).collect()
 }
 
-// Jobs that run at once.
-
 pub(super) fn a_kind_limit_holds_the_excess_in_order(on: &Benches<'_>) {
     let bench = on.bench_with(options(&[Limit::kind("k").at_once(2)]));
     for n in 0..5 {
@@ -49,7 +45,7 @@ pub(super) fn a_kind_limit_holds_the_excess_in_order(on: &Benches<'_>) {
     a1.finish(None).unwrap();
     let mut a2 = bench.take("a2");
     bench.none();
-    // Each end gives the place back, whatever it is.
+    // Each sort of end frees the place.
     a0.retry("it fails").unwrap();
     a2.bury("no").unwrap();
     let (a3, _a4) = (bench.take("a3"), bench.take("a4"));
@@ -105,7 +101,7 @@ pub(super) fn a_job_needs_a_place_at_each_of_its_limits(on: &Benches<'_>) {
     let (mut a1, mut b1, mut x1) = (bench.take("a1"), bench.take("b1"), bench.take("x1"));
     bench.none();
     a1.finish(None).unwrap();
-    // The key c waits at the kind longer than the second job of a does.
+    // The key `c` waits longer at the kind than the second job of `a` does.
     let (next, last) = if bench.can().keys_take_turns { ("c1", "a2") } else { ("a2", "c1") };
     let mut next = bench.take(next);
     bench.none();
@@ -118,7 +114,7 @@ pub(super) fn a_job_needs_a_place_at_each_of_its_limits(on: &Benches<'_>) {
     bench.none();
 }
 
-/// Starts the next life of the process, with these limits.
+/// Starts the next process, with these limits.
 fn reopen_with(bench: Bench, limits: &[Limit]) -> Bench {
     let options = options(limits).clock(bench.clock.clone());
     bench.reopened_with(options)
@@ -148,19 +144,17 @@ pub(super) fn a_queue_limit_keeps_the_order_of_priorities(on: &Benches<'_>) {
     bench.take("low").finish(None).unwrap();
 }
 
-// Rates.
-
 pub(super) fn a_rate_is_exact_for_a_queue_a_kind_and_a_key(on: &Benches<'_>) {
     let rate = Rate::new(7, 3 * SECOND).burst(2);
     for limit in [Limit::queue(), Limit::kind("k"), Limit::each_key()] {
         let bench = on.bench_with(options(&[limit.rate(rate)]));
         bench.queue.push_all((0..200).map(|n| keyed(&format!("a{n}"), "a"))).unwrap();
         let mut ran = Vec::new();
-        // Between two looks comes less than a token, so that no full bucket loses one. The looks
-        // are at each part of the time between two tokens.
+        // Each step is shorter than a token takes, so no full bucket loses one, and the steps fall
+        // on every part of the time between two tokens.
         for at in (0..60_000).step_by(411) {
             ran.extend(bench.claim_all());
-            // Two at the beginning, and seven each three seconds.
+            // Two at the beginning, and seven every three seconds.
             assert_eq!(ran.len(), 2 + 7 * at / 3000, "after {at} ms");
             bench.clock.advance(411 * MILLI);
         }
@@ -180,7 +174,7 @@ pub(super) fn a_cost_above_the_burst_leaves_a_debt_of_tokens(on: &Benches<'_>) {
             }
             bench.clock.advance(SECOND);
         }
-        // c needs the full bucket, which it has 5 s after b, and d comes when the debt is paid.
+        // "c" needs a full bucket, which takes until 5 s after "b"; "d" runs when the debt is paid.
         let want = [("a", 0), ("b", 1), ("c", 6), ("d", 14)].map(|(id, at)| (id.to_owned(), at));
         assert_eq!(begun, BTreeMap::from(want));
     }
@@ -244,8 +238,6 @@ pub(super) fn a_token_or_the_end_of_a_job_wakes_a_waiting_accept(on: &Benches<'_
     }
 }
 
-// Threads.
-
 pub(super) fn a_runner_runs_the_held_jobs_of_a_key_one_at_a_time(on: &Benches<'_>) {
     let bench = on.bench_with(options(&[Limit::each_key().at_once(1)]));
     let now = Arc::new(AtomicU64::new(0));
@@ -277,10 +269,8 @@ pub(super) fn a_drain_ends_when_only_tokens_are_missing(on: &Benches<'_>) {
     }
 }
 
-// Held jobs, and the other calls.
-
 pub(super) fn the_status_names_the_holding_limit_and_its_next_token(on: &Benches<'_>) {
-    // The key `a` has a running job, and holds the others.
+    // The key `a` has a running job, and its limit holds the others.
     let bench = on.bench_with(options(&[Limit::each_key().at_once(1)]));
     bench.queue.push_all((0..5).map(|n| keyed(&format!("a{n}"), "a").cost(2))).unwrap();
     let mut running = bench.take("a0");
@@ -292,7 +282,7 @@ pub(super) fn the_status_names_the_holding_limit_and_its_next_token(on: &Benches
     let text = status.to_string();
     assert!(text.contains("the key \"a\" holds 4 of them, until a job ends"), "{text}");
     running.finish(None).unwrap();
-    // A database may still know this process as a worker.
+    // A database may still list this process as a worker.
     let waits = bench.queue.status().unwrap().waits;
     assert!(matches!(waits, Waits::NoWorker | Waits::No), "{waits:?}");
     let bench = on.bench_with(options(&[Limit::kind("k").rate(Rate::new(1, SECOND))]));
@@ -347,8 +337,6 @@ pub(super) fn accept_with_max_run_at_respects_limits_too(on: &Benches<'_>) {
     clock.advance(HOUR);
 }
 
-// Restarts.
-
 pub(super) fn held_jobs_survive_a_restart(on: &Benches<'_>) {
     let limits = [Limit::each_key().at_once(1), Limit::kind("k").at_once(2)];
     let bench = on.bench_with(options(&limits));
@@ -377,7 +365,7 @@ pub(super) fn held_jobs_follow_the_limits_of_the_next_start(on: &Benches<'_>) {
     let kind = |n| Limit::kind("k").at_once(n);
     let slow = Limit::each_key().rate(Rate::new(1, HOUR));
     let before = [vec![key(1)], vec![kind(1)], vec![key(1), kind(1)], vec![slow.clone(), kind(1)]];
-    // The limits of the second life, and the jobs of the two keys that may run at once then.
+    // The limits of the second process, and how many of the jobs may run at once then.
     let after = [
         (vec![], 12),
         (vec![key(3)], 6),

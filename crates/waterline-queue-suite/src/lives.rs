@@ -1,5 +1,7 @@
-//! Random lives of a queue: calls, clocks that are set, and processes that die, on the database and
-//! on a model that can do as much. Each answer, and all that the two queues show, is the same.
+//! Random lives of a queue, compared with a model that can do as much.
+//!
+//! They have calls, clock changes and crashes. Each answer of the two queues is the same, and so is
+//! all that they show.
 
 use crate::bench::*;
 use calls::{Call, Profile, options};
@@ -17,10 +19,10 @@ mod side;
 
 /// The most calls of a life.
 const LIFE: usize = 80;
-/// The most lives that look for fewer calls which fail too, and their time.
+/// The most tries to find fewer calls that fail too, and the time for them.
 const TRIALS: usize = 300;
 const PATIENCE: Duration = Duration::from_secs(40);
-/// The most calls in which a server does what time has brought.
+/// The most calls that a server needs to promote and expire jobs.
 const ROUNDS: usize = 8;
 
 pub(super) fn random_lives_of_all_calls_match_the_model(on: &Benches<'_>) {
@@ -39,7 +41,7 @@ pub(super) fn random_lives_with_limits_match_the_model(on: &Benches<'_>) {
     lives(on, Profile::Limits);
 }
 
-/// Makes lives on disks that fail, or stop taking writes, some of them with durable ones alone.
+/// Makes lives on disks that fail or stop taking writes, some of them with synced writes.
 pub(super) fn on_disks_at_fault(calls: u64, seed: u64) {
     each((calls, seed), Profile::Faults, 1, |lived, set, calls, _| {
         faults::live(&format!("life {lived}"), &options(Profile::Faults, set, false), set % 2 == 0, calls)
@@ -51,15 +53,17 @@ fn lives(on: &Benches<'_>, profile: Profile) {
     let first = on.bench();
     let takes_turns = first.can().keys_take_turns;
     let is_limited = profile == Profile::Limits && !takes_turns;
-    // A look at a server is dear.
+    // Reading all of a server takes long.
     let looks_each = if first.can().one_process { 1 } else { 20 };
     each((on.calls, on.seed), profile, looks_each, |lived, set, calls, looks_each| {
         live(&first, &format!("life {lived}"), (&options(profile, set, takes_turns), is_limited), calls, looks_each)
     });
 }
 
-/// Draws lives of so many calls, and panics with one that fails. The closure gets the number of the
-/// life and of its settings, the calls, and the calls behind which it looks at all.
+/// Draws lives of this many calls in all, and panics with one that fails.
+///
+/// The closure gets the number of the life and that of its options, the calls, and after how many
+/// of them it compares everything.
 fn each(
     (most, seed): (u64, u64),
     profile: Profile,
@@ -78,7 +82,8 @@ fn each(
             live(lived, set, calls, looks_each)
         };
         if let Err(differs) = live(&calls, looks_each) {
-            // The first call behind which they differ, which the brief looks may have missed.
+            // Finds the first call after which they differ, which the brief comparisons may have
+            // missed.
             let differs = live(&calls[..differs.behind], 1).err().unwrap_or(differs);
             let shorter = shorter(&calls[..differs.behind], |calls| live(calls, usize::MAX).err());
             let (calls, Differs { how, .. }) = shorter.unwrap_or((calls, differs));
@@ -89,7 +94,7 @@ fn each(
     }
 }
 
-/// Returns as few of the calls as fail too, and how; `None`: they do not any more.
+/// Returns as few of the calls as still fail, and how; `None` if they no longer do.
 fn shorter(calls: &[Call], mut fails: impl FnMut(&[Call]) -> Option<Differs>) -> Option<(Vec<Call>, Differs)> {
     let mut differs = fails(calls)?;
     let mut calls = calls[..differs.behind].to_vec();
@@ -116,8 +121,8 @@ fn shorter(calls: &[Call], mut fails: impl FnMut(&[Call]) -> Option<Differs>) ->
     }
 }
 
-/// Makes these calls on both queues, and says how they differ. It looks at all behind so many calls
-/// each time, and behind the last one.
+/// Makes these calls on both queues, and says how they differ. Everything is compared after each
+/// `looks_each` calls, and after the last one.
 fn live(
     on: &Bench,
     name: &str,
@@ -137,7 +142,7 @@ fn live(
             same(&[left], &[right])?;
             let is_whole = *behind == calls.len() || *behind % looks_each == 0;
             let mut looks = both.each_mut().map(|side| side.looks(is_whole));
-            // A call to a server does what time has brought for so many milliseconds at most.
+            // One call promotes and expires jobs on a server for a few milliseconds at most.
             for _ in 0..if on.can().one_process { 0 } else { ROUNDS } {
                 if looks[0] == looks[1] {
                     break;

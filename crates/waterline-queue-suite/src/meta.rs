@@ -1,5 +1,4 @@
-//! The things that are kept beside the jobs of a queue: metadata of a job, notes of a kind, and the
-//! progress of a running job, on each back end and with a clock that the test moves.
+//! Metadata of a job, notes of a kind, and the progress of a running job.
 
 use crate::bench::*;
 use serde_json::json;
@@ -14,8 +13,6 @@ use waterline_queue::{
 fn options() -> QueueOptions {
     QueueOptions::default().retry(Retry::fixed(SECOND).max_attempts(2)).retention(Retention::Keep)
 }
-
-// Metadata of a job.
 
 pub(super) fn metadata_is_shared_by_callers_and_workers(on: &Benches<'_>) {
     let bench = on.bench_with(options());
@@ -77,7 +74,7 @@ pub(super) fn metadata_stays_with_its_job_until_a_new_payload(on: &Benches<'_>) 
     assert_eq!(bench.push(with("a", "new")), PushOutcome::Resubmit);
     assert_eq!(lease.finish(None).unwrap(), Some(JobState::Ready));
     assert_eq!(bench.meta("a"), json!({"old": 1}), "it stays over a further run");
-    // A move brings a payload, and metadata with it, or none.
+    // A move brings a new payload, with its metadata or none.
     assert_eq!(bench.push(with("a", "new").delay(SECOND)), PushOutcome::Rescheduled);
     assert_eq!(bench.meta("a"), json!({"new": 1}));
     assert_eq!(bench.push(job("a").delay(2 * SECOND)), PushOutcome::Rescheduled);
@@ -131,11 +128,9 @@ pub(super) fn metadata_too_large_or_without_a_key_is_refused(on: &Benches<'_>) {
     assert!(matches!(error, QueueError::Payload { .. }), "JSON has no such map");
 }
 
-// The size of a payload, and of data.
-
 pub(super) fn a_payload_or_data_above_max_payload_is_refused(on: &Benches<'_>) {
     let bench = on.bench_with(options().max_payload(100));
-    // Each text has two quotation marks.
+    // Each JSON string has two quotation marks.
     let (fits, large) = ("x".repeat(98), "x".repeat(99));
     let is_refused = |error: QueueError, of: &str| matches!(error, QueueError::Config(ConfigError::Length { what, length: 101, most: 100, .. }) if what == of);
     let of = |id: &str, payload: &str| NewJob::new("k", payload).unwrap().id(id);
@@ -150,7 +145,7 @@ pub(super) fn a_payload_or_data_above_max_payload_is_refused(on: &Benches<'_>) {
     lease.update(&fits).unwrap();
     lease.finish(None).unwrap();
     assert_eq!(bench.info("a").data, Some(fits.clone().into()));
-    // An attempt that ends with it has failed.
+    // An attempt that leaves too much data has failed.
     bench.push(of("b", &fits));
     let data = large.clone();
     let runner = Runner::builder(&bench.queue).on("k", move |_, _: String| Ok(Outcome::DoneWith(data.clone().into())));
@@ -163,8 +158,6 @@ pub(super) fn a_payload_or_data_above_max_payload_is_refused(on: &Benches<'_>) {
     );
 }
 
-// Notes of a kind.
-
 pub(super) fn notes_of_a_kind_are_set_counted_listed_and_removed(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     let notes = bench.queue.notes("ab").unwrap();
@@ -172,7 +165,7 @@ pub(super) fn notes_of_a_kind_are_set_counted_listed_and_removed(on: &Benches<'_
     notes.set("k", json!({"a": [1]})).unwrap();
     notes.set("k2", "text").unwrap();
     assert_eq!((notes.add("n", 3).unwrap(), notes.add("n", -5).unwrap()), (3, -2));
-    // Others have a kind that begins alike, or a key that does.
+    // The names of other kinds and keys begin with the same letters.
     for (kind, key) in [("a", "bk"), ("abk", "2"), ("b", "k"), ("ab", "")] {
         let others = bench.queue.notes(kind).unwrap();
         assert_eq!(others.get(key).unwrap(), None, "{kind} {key}");
@@ -226,9 +219,7 @@ pub(super) fn concurrent_additions_to_a_note_lose_nothing(on: &Benches<'_>) {
     assert_eq!(notes.get("n").unwrap(), Some(100.into()));
 }
 
-// Progress of a running job.
-
-/// Returns the progress that a job shows, and checks that the list of its state shows it too.
+/// Returns the progress of a job, and asserts that lists show the same.
 fn shown(queue: &Queue, id: &str) -> Option<(f64, String)> {
     let job = queue.get(id).unwrap().unwrap_or_else(|| panic!("there is no {id}"));
     let listed = queue.list(job.state, None, 9).unwrap();
@@ -310,7 +301,7 @@ pub(super) fn invalid_progress_and_that_of_a_lost_job_are_refused(on: &Benches<'
     let error = lease.progress(0.5, "x".repeat(1025)).unwrap_err();
     assert!(matches!(error, QueueError::Config(ConfigError::Length { what: "progress note", length: 1025, .. })));
     assert_eq!(shown(&bench.queue, "a"), None);
-    // A worker that is silent for too long, while nobody has looked.
+    // The lease has expired, and no call has noticed it yet.
     bench.clock.advance(61 * SECOND);
     assert!(matches!(lease.progress(0.5, ""), Err(QueueError::Halt { .. })));
     assert_eq!(shown(&bench.queue, "a"), None);
@@ -324,7 +315,7 @@ pub(super) fn invalid_progress_and_that_of_a_lost_job_are_refused(on: &Benches<'
     assert_eq!(shown(&bench.queue, "a"), None);
 }
 
-/// PostgreSQL keeps no text with it. So no queue takes a name that could not move there.
+/// PostgreSQL keeps no NUL in a text, so no queue takes a name that could not move there.
 pub(super) fn a_nul_is_refused_in_names_but_not_in_texts_of_workers(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     let odd = "a\0b";

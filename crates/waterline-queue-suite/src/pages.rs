@@ -15,7 +15,7 @@ fn page(bench: &Bench, state: JobState, cursor: Option<&str>, limit: usize) -> P
     bench.queue.page(state, cursor, limit).unwrap()
 }
 
-/// Goes through all pages of a state, and lets something happen after each of them.
+/// Reads all pages of a state, with a call after each of them, and returns the ids.
 fn all(bench: &mut Bench, state: JobState, limit: usize, mut then: impl FnMut(&mut Bench, &Page)) -> Vec<String> {
     let (mut seen, mut next) = (Vec::new(), None);
     loop {
@@ -30,15 +30,15 @@ fn all(bench: &mut Bench, state: JobState, limit: usize, mut then: impl FnMut(&m
     }
 }
 
-/// Brings a job into this state.
+/// Brings a job into this state, or returns one to push for it.
 fn bring(bench: &Bench, n: u32, state: JobState) -> NewJob {
     let id = format!("{state} {n:02}?&/ä");
     let priority = [Priority::Urgent, Priority::High, Priority::Normal, Priority::Low][n as usize % 4];
     match state {
-        // Jobs of the same time, too.
+        // Some are due at the same time.
         JobState::Scheduled => job(&id).delay(HOUR + SECOND * (n / 3)),
         JobState::Waiting => job(&id).after(["never ends"]),
-        // A limit holds the most of these.
+        // A limit holds most of these.
         JobState::Ready if n.is_multiple_of(2) => NewJob::new("held", &1).unwrap().id(id).priority(priority),
         JobState::Ready => job(&id).priority(priority),
         _ => {
@@ -65,7 +65,7 @@ pub(super) fn pages_show_each_staying_job_once_amid_changes(on: &Benches<'_>) {
             }
         }
         for state in states {
-            // One job runs, and its limit holds the others. A queue with a lease is not closed.
+            // One job runs, and its limit holds the others. A queue with a lease cannot be closed.
             let is_held = round % 2 == 1 && state == JobState::Ready;
             let accept = || bench.queue.accept(Accept::new().kinds(["held"])).unwrap();
             let lease = is_held.then(|| accept().expect("one may run"));
@@ -74,7 +74,7 @@ pub(super) fn pages_show_each_staying_job_once_amid_changes(on: &Benches<'_>) {
             assert_eq!(all(&mut bench, state, limit, |_, _| {}), whole, "{state} by {limit}");
             let (mut gone, mut new) = (BTreeSet::new(), 12);
             let seen = all(&mut bench, state, limit, |bench, page| {
-                // The job of the cursor goes, and another one that nobody has seen yet.
+                // The job of the cursor goes, and another one that no page has shown yet.
                 let next = page.jobs.last().and_then(|last| whole.iter().position(|id| *id == last.id));
                 let further = next.and_then(|at| whole.get(at + 2));
                 for id in page.jobs.last().map(|job| &job.id).into_iter().chain(further) {

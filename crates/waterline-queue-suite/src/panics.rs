@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-/// Says what this panic was.
+/// Returns what a panic said.
 pub(crate) fn text_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());

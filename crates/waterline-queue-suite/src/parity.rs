@@ -1,6 +1,8 @@
-//! The features and the finer rules of CouchDB's jobs (`c`), of MediaWiki's queue (`m`) with its
-//! Kafka runner (`p`), and of Mosquito (`q`), where no other test shows that the queue has them, or
-//! that it lacks a defect of theirs. A test is named by its rows of the page `parity` of the queue.
+//! Features and finer rules of other queues that no other case shows.
+//!
+//! These are CouchDB's jobs (`c`), MediaWiki's queue (`m`) with its Kafka runner (`p`), and
+//! Mosquito (`q`), also with defects of theirs that the queue lacks. Cases are named after the rows
+//! of the page `queue::parity`.
 
 use crate::bench::*;
 use crossbeam_channel::bounded;
@@ -68,7 +70,7 @@ pub(super) fn c23_a_subscription_sees_a_removed_job_pushed_again(on: &Benches<'_
 }
 
 pub(super) fn c24_wait_any_reports_the_first_job_that_changes(on: &Benches<'_>) {
-    // The clock may run on while a thread wakes, and the rows are to stay.
+    // The clock may move on while a thread wakes, and the rows must stay.
     let bench = on.bench_with(QueueOptions::default().retention(Retention::Keep));
     let other = bench.database.open("other", bench.options.clone()).unwrap();
     for n in 0..3 {
@@ -89,7 +91,7 @@ pub(super) fn c24_wait_any_reports_the_first_job_that_changes(on: &Benches<'_>) 
     assert_eq!(wait_for(JobState::Dead), None);
     let (place, seen) = wait_for(JobState::Finished).unwrap();
     assert_eq!((place, seen.data), (0, Some(7.into())));
-    // A thread that sleeps is woken by a job of any queue, and by its deadline.
+    // A sleeping thread wakes for a job of any queue, and at its deadline.
     for is_timed in [false, true] {
         let (sender, answers) = bounded(1);
         std::thread::scope(|scope| {
@@ -108,7 +110,7 @@ pub(super) fn c24_wait_any_reports_the_first_job_that_changes(on: &Benches<'_>) 
                 assert!(waited >= 30 * SECOND, "it waited for {waited:?} only");
             }
         });
-        // The end of the job may be told after its claim was.
+        // The end of the job may be reported after its claim.
         while wait(&mut all).is_some() {}
     }
     bench.queue.purge().unwrap();

@@ -1,5 +1,4 @@
-//! Periodic jobs: their ticks over restarts, crashes and clocks that jump, on each back end and
-//! with a clock that the test moves.
+//! Periodic jobs: their ticks over restarts, lost runs and clock changes.
 
 use crate::bench::*;
 use crossbeam_channel::{Receiver, unbounded};
@@ -50,7 +49,7 @@ pub(super) fn each_run_is_due_at_its_tick(on: &Benches<'_>) {
     assert_eq!(due(), Some(noon() + 5 * MINUTE));
 }
 
-/// Runs all that is ready, and returns the ticks of the jobs, in minutes since noon.
+/// Runs all ready jobs, and returns their ticks in minutes since noon.
 fn run(bench: &Bench) -> Vec<u64> {
     let mut ticks = Vec::new();
     while let Some(mut lease) = bench.accept() {
@@ -93,7 +92,7 @@ pub(super) fn restarts_do_not_postpone_a_start_at_the_next_tick(on: &Benches<'_>
     assert_eq!(run(&bench), [60]);
 }
 
-/// Mosquito counts an interval from the moment at which the last tick was made.
+/// Mosquito counts an interval from the time at which the last tick was made.
 pub(super) fn q20_a_late_tick_does_not_move_the_next_ones(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     digest(&bench, Every::hours(1)).start().unwrap();
@@ -116,12 +115,12 @@ pub(super) fn q20_the_last_tick_is_never_forgotten(on: &Benches<'_>) {
     assert_eq!(run(&bench), [60_060]);
 }
 
-/// Mosquito notes a tick as executed that made no job, and says that it was enqueued.
+/// Mosquito records such a tick as executed, and says that it was enqueued.
 pub(super) fn q20_a_tick_during_an_unfinished_run_is_skipped(on: &Benches<'_>) {
     let bench = on.bench_with(options());
     digest(&bench, Every::hours(1)).start().unwrap();
     let first = periodic(&bench).last_run.unwrap();
-    // It waits for a worker, then it runs, then it waits for its next attempt.
+    // The run waits for a worker, then it runs, then it waits for its next attempt.
     bench.clock.advance(HOUR);
     bench.queue.push(job().id("other")).unwrap();
     let mut lease = bench.accept().unwrap();
@@ -137,7 +136,7 @@ pub(super) fn q20_a_tick_during_an_unfinished_run_is_skipped(on: &Benches<'_>) {
         (info.skipped, info.last_tick.map(minutes), info.last_run.as_deref()),
         (3, Some(180), Some(first.as_str()))
     );
-    // A tick that comes with the end of the wait finds the run unfinished still.
+    // A tick at the end of that wait still finds the run unfinished.
     bench.clock.advance(HOUR);
     assert_eq!(run(&bench), [0]);
     bench.clock.advance(HOUR);
@@ -223,7 +222,7 @@ pub(super) fn a_clock_change_stalls_no_interval_and_catches_up(on: &Benches<'_>)
     }
     bench.clock.set_wall(noon() + 29 * HOUR);
     assert_eq!(run(&bench), [29 * 60]);
-    // A name that is new again begins at once.
+    // A removed name begins at once when it is registered again.
     bench.clock.set_wall(noon());
     assert!(bench.queue.remove_periodic("digest").unwrap());
     digest(&bench, Every::hours(1)).start().unwrap();
@@ -301,7 +300,7 @@ pub(super) fn each_run_has_the_settings_of_its_job(on: &Benches<'_>) {
     let first = bench.accept().unwrap();
     assert_eq!(bench.queue.get(first.id()).unwrap().unwrap().priority, Priority::Urgent);
     bench.clock.advance(MINUTE / 2);
-    // Each tick meets the job that is there.
+    // Each tick meets the first run.
     bench.clock.set_wall(noon() + 2 * HOUR);
     assert!(bench.accept().is_none());
     assert_eq!(periodic(&bench).last_run.as_deref(), Some(first.id()));
@@ -344,7 +343,7 @@ pub(super) fn an_unregistered_name_makes_no_job_but_stays_listed(on: &Benches<'_
     let bench = bench.restart_after(2 * HOUR);
     assert_eq!(run(&bench), NOTHING);
     let info = periodic(&bench);
-    // A database that processes share keeps what the last one has said of it.
+    // A shared database keeps what the last process has said of it.
     let known =
         if bench.can().one_process { (None, None) } else { (Some("every 3600s".to_owned()), Some(noon() + HOUR)) };
     assert_eq!(((info.schedule, info.next_tick), info.last_tick), (known, Some(noon())));
@@ -363,7 +362,7 @@ pub(super) fn a_changed_schedule_goes_on_from_the_last_tick(on: &Benches<'_>) {
     assert_eq!(run(&bench), [31]);
 }
 
-/// There is none without the feature `cron`.
+/// There is no cron without its feature.
 #[cfg(not(feature = "cron"))]
 pub(super) fn a_cron_job_runs_once_on_days_of_clock_changes(_: &Benches<'_>) {}
 

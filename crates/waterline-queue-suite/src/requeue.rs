@@ -1,4 +1,4 @@
-//! Dead jobs that are requeued, and those that died while they waited for others.
+//! Requeued jobs, and those that died while they waited for others.
 
 use crate::bench::*;
 use waterline::Retry;
@@ -16,7 +16,7 @@ const WAITING: Option<JobState> = Some(JobState::Waiting);
 const READY: Option<JobState> = Some(JobState::Ready);
 const DEAD: Option<JobState> = Some(JobState::Dead);
 
-/// A chain of three jobs that died together, of which the first one is the last in their list.
+/// A chain of three jobs that died together. The first one is listed last.
 fn dead_chain(on: &Benches<'_>) -> Bench {
     let bench = on.bench_with(options());
     bench.queue.push_all([job("z"), job("y").after(["z"]), job("x").after(["y"])]).unwrap();
@@ -44,17 +44,17 @@ pub(super) fn jobs_that_died_together_run_in_order_when_requeued(on: &Benches<'_
 pub(super) fn a_requeued_job_waits_for_those_alive_then(on: &Benches<'_>) {
     let mut bench = dead_chain(on);
     bench.reopen();
-    // As one calls them by hand, in their order.
+    // One by one, in their order.
     for id in ["z", "y", "x"] {
         assert!(bench.queue.requeue(id).unwrap());
     }
     assert_eq!(bench.states(["z", "y", "x"]), [READY, WAITING, WAITING]);
     bench.bury("z");
-    // Alone, or before the others, it runs: a dead job is over.
+    // Alone, or before the others, it runs: a dead job counts as ended.
     assert!(bench.queue.requeue("x").unwrap() && bench.queue.requeue("z").unwrap());
     assert_eq!(bench.states(["z", "y", "x"]), [READY, DEAD, READY]);
     let lease = bench.take("x");
-    // One that runs lives, and so does one that is pushed anew, or is to be tried again.
+    // A running job is alive, and so is one that is pushed anew or will be retried.
     let mut first = bench.take("z");
     assert!(bench.queue.requeue("y").unwrap());
     assert_eq!(bench.state("y"), WAITING);
@@ -64,7 +64,7 @@ pub(super) fn a_requeued_job_waits_for_those_alive_then(on: &Benches<'_>) {
     assert_eq!(bench.state("y"), WAITING);
     bench.clock.advance(SECOND);
     bench.bury("z");
-    // One that has finished is over, and so is one that is gone.
+    // A finished job counts as ended, and so does one that is gone.
     assert!(bench.queue.requeue("z").unwrap());
     bench.finish("z");
     assert!(bench.queue.requeue("y").unwrap());
@@ -84,11 +84,11 @@ pub(super) fn a_requeued_job_resumes_the_waits_it_died_with(on: &Benches<'_>) {
     bench.push(job("d").after(["a", "b", "c"]));
     bench.finish("a");
     bench.bury("b");
-    // One that is pushed when another one is dead dies at once, and keeps all of them, too.
+    // A job pushed after a dead one dies at once, and keeps its waits, too.
     bench.push(job("e").after(["a", "b", "c"]));
     assert_eq!(bench.states(["d", "e"]), [DEAD; 2]);
     assert_eq!(bench.queue.related("e", 9).unwrap().waits_for, ["b", "c"]);
-    // The other one dies behind them, for a reason of its own.
+    // "c" dies after them, for a reason of its own.
     bench.bury("c");
     bench.push(job("a"));
     assert_eq!(bench.queue.requeue_dead().unwrap(), 4);
@@ -110,13 +110,13 @@ pub(super) fn a_job_that_expired_waiting_waits_again_when_requeued(on: &Benches<
 
 pub(super) fn a_dead_job_forgets_its_waits_when_it_runs_again(on: &Benches<'_>) {
     let bench = dead_chain(on);
-    // Pushed anew, it names nobody. The next death is its own.
+    // Pushed anew, it waits for nothing, and its next death is its own.
     bench.push(job("y"));
     bench.bury("y");
     assert!(bench.queue.related("y", 9).unwrap().waits_for.is_empty());
     assert_eq!(bench.queue.requeue_dead().unwrap(), 3);
     assert_eq!(bench.states(["z", "y", "x"]), [READY, READY, WAITING]);
-    // So is that of a job that was requeued, and has begun.
+    // So is that of a requeued job that has begun.
     let bench = dead_chain(on);
     bench.queue.requeue_dead().unwrap();
     bench.finish("z");
@@ -124,7 +124,7 @@ pub(super) fn a_dead_job_forgets_its_waits_when_it_runs_again(on: &Benches<'_>) 
     assert!(bench.queue.requeue("z").is_ok_and(|done| !done));
     assert_eq!(bench.queue.requeue_dead().unwrap(), 2);
     assert_eq!(bench.states(["y", "x"]), [READY, WAITING]);
-    // One that is removed leaves nothing to a job of the same id.
+    // A removed job leaves no waits to a new job of the same id.
     let bench = dead_chain(on);
     bench.queue.remove("y").unwrap();
     bench.push(job("y"));
@@ -135,7 +135,7 @@ pub(super) fn a_dead_job_forgets_its_waits_when_it_runs_again(on: &Benches<'_>) 
 pub(super) fn a_requeued_job_never_waits_for_one_that_waits_for_it(on: &Benches<'_>) {
     for between in [None, Some("m")] {
         let bench = dead_chain(on);
-        // The job that it died with is to run after it now, perhaps through another one.
+        // The job that it died with must now run after it, perhaps through another one.
         if let Some(between) = between {
             bench.push(job(between).after(["y"]).on_dead(OnDead::Hold));
         }
@@ -149,14 +149,14 @@ pub(super) fn a_requeued_job_never_waits_for_one_that_waits_for_it(on: &Benches<
         bench.finish("other");
         bench.finish("z");
     }
-    // What a dead job has waited for is no wait, so no circle goes through it.
+    // The past waits of a dead job are no waits, so no cycle goes through it.
     let bench = dead_chain(on);
     bench.push(job("v").after(["z"]).on_dead(OnDead::Hold));
     bench.push(job("w").after(["y"]).on_dead(OnDead::Hold));
     bench.push(job("z").after(["w"]).on_dead(OnDead::Hold));
     assert_eq!(bench.queue.related("z", 9).unwrap().waits_for, ["w"]);
     assert_eq!(bench.queue.related("y", 9).unwrap().awaited_by, ["w"]);
-    // Two that died with each other.
+    // Two jobs that died with each other.
     let bench = on.bench_with(options());
     bench.push(job("a"));
     bench.push(job("b").after(["a"]));
@@ -181,7 +181,7 @@ pub(super) fn a_requeued_job_waits_for_the_rest_of_many(on: &Benches<'_>) {
     bench.bury("40");
     assert_eq!(bench.queue.requeue_dead().unwrap(), 3);
     assert_eq!(bench.info("end").waits_for, 60);
-    // Nothing of the first wait is left that would count.
+    // Nothing of the first wait counts any more.
     assert_eq!(bench.claim_all(), [&ids[41..], &["00".to_owned(), "40".to_owned(), "end".to_owned()]].concat());
 }
 

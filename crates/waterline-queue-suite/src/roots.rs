@@ -58,7 +58,7 @@ pub(super) fn leaves_and_unpushed_roots_register_nothing(on: &Benches<'_>) {
     let mut newer = lease.root().unwrap().clone();
     newer.timestamp += MINUTE;
     bench.push(job("wrong leaf").leaf(&newer));
-    // The same id for the same time is a duplicate, whose payload and root do not count.
+    // The same id at the same time is a duplicate, whose payload and root do not count.
     assert_eq!(bench.push(job("waits").root("tree", noon())), PushOutcome::Added);
     assert_eq!(bench.push(job("waits").root("tree", noon() + MINUTE)), PushOutcome::Duplicate("waits".to_owned()));
     lease.finish(None).unwrap();

@@ -1,5 +1,4 @@
-//! Runners: the handlers of jobs and their outcomes, kinds without a handler, and the hooks around
-//! each attempt.
+//! Runners: handlers and their outcomes, unknown kinds, and the hooks of attempts.
 
 use crate::bench::*;
 use crossbeam_channel::{bounded, unbounded};
@@ -14,12 +13,10 @@ use waterline_queue::{
     Summary, Unknown,
 };
 
-/// A job of this kind, whose id the queue makes.
+/// A job of this kind with a generated id.
 pub(super) fn of(kind: &str) -> NewJob {
     NewJob::new(kind, &()).unwrap()
 }
-
-// Handlers and their outcomes.
 
 pub(super) fn each_outcome_leads_to_its_state(on: &Benches<'_>) {
     let bench = on.bench();
@@ -187,7 +184,7 @@ pub(super) fn an_error_that_panics_fails_only_its_attempt(on: &Benches<'_>) {
         ends("the runner", move || runner.stop()).unwrap();
         ["bad", "good"].iter().for_each(|id| queue.remove(*id).unwrap());
     }
-    // A hook that panics takes the place of the error, whose destructor panics too.
+    // The panic of a hook replaces the error, whose destructor panics too.
     queue.push(of("k").id("a")).unwrap();
     let builder =
         Runner::builder(queue).on("k", |_, ()| Err(Hostile("drop").into())).after_each(|_, _| panic!("in a hook"));
@@ -212,8 +209,6 @@ pub(super) fn a_handler_may_push_and_wait_for_another_job(on: &Benches<'_>) {
     let drained = ends("the drain", move || drained.drain(DrainLimits::default())).unwrap();
     assert_eq!(drained.finished, 2, "{drained}");
 }
-
-// Hooks and observers.
 
 pub(super) fn hooks_run_in_order_and_teardown_after_the_end_is_written(on: &Benches<'_>) {
     let bench = on.bench();
@@ -322,7 +317,7 @@ pub(super) fn an_observer_sees_each_attempt_and_may_ask_the_queue(on: &Benches<'
     assert_eq!(said, ["q a k 1", r#"a 1 1s Retried { error: "no" }"#]);
 }
 
-/// Several threads end their jobs while others write, so ends wait and are written together.
+/// Several threads end their jobs while others write, so that ends are written in batches.
 pub(super) fn each_hook_runs_once_per_attempt_in_batched_ends(on: &Benches<'_>) {
     const JOBS: usize = 100;
     let bench = on.bench();
@@ -354,9 +349,7 @@ pub(super) fn each_hook_runs_once_per_attempt_in_batched_ends(on: &Benches<'_>) 
     assert_eq!(said.iter().collect::<BTreeSet<_>>().len(), 5 * JOBS, "each once");
 }
 
-// The durations of attempts.
-
-/// Runs the jobs of a kind, each for so long.
+/// Drains the jobs of a kind, each of which takes this long.
 fn drain(bench: &Bench, kind: &str, took: Duration, with: impl FnOnce(RunnerBuilder) -> RunnerBuilder) -> Summary {
     let clock = bench.clock.clone();
     let builder = Runner::builder(&bench.queue).max_processing(1);

@@ -1,5 +1,4 @@
-//! Runners beside others: drains and their limits, jobs that are shared with those who accept, and
-//! the status of a queue that has a runner.
+//! Drains and their limits, runners beside callers of accept, and the status of a queue.
 
 use crate::bench::*;
 use crate::runner::of;
@@ -7,8 +6,7 @@ use crossbeam_channel::{Receiver, bounded, unbounded};
 use std::time::Duration;
 use waterline_queue::{Accept, DrainLimits, Finisher, JobState, NewJob, Outcome, Queue, Reached, Runner, Waits};
 
-/// Returns a runner all of whose slots are taken by deferred jobs (`0`, `1`, …), with their
-/// finishers.
+/// Returns a runner full of deferred jobs (`0`, `1`, …), and their finishers.
 pub(super) fn full_runner(queue: &Queue, slots: usize) -> (Runner, Receiver<Finisher>) {
     let (begun, finishers) = unbounded();
     let runner = Runner::builder(queue)
@@ -115,7 +113,7 @@ pub(super) fn a_drain_at_its_limit_uses_up_no_wake_up(on: &Benches<'_>) {
             lease.finish(None).unwrap();
             sender.send(()).unwrap();
         });
-        // One of the two is the last one of the drain.
+        // This job or the next is the last one of the drain.
         queue.push(of("k")).unwrap();
         eventually("the second job to be taken", || queue.counts().ready == 0);
         queue.push(of("k")).unwrap();
@@ -175,7 +173,7 @@ pub(super) fn a_push_wakes_an_accept_beside_a_full_runner(on: &Benches<'_>) {
                 lease.finish(None).unwrap();
             }
         });
-        // It most likely sleeps by then. The test is right if it does not, and proves less.
+        // Most likely it sleeps by then. The test is right otherwise, too, and proves less.
         (0..20).for_each(|_| rest());
         queue.push(of("k").id("a")).unwrap();
         assert_eq!(accepted.recv_timeout(LONG).unwrap(), "a");

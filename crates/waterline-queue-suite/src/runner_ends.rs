@@ -1,5 +1,4 @@
-//! The ends of runners and of attempts that take too long. A job that runs while its runner stops
-//! loses no attempt by it.
+//! Timeouts of attempts, and stops of runners. A job that runs during a stop loses no attempt.
 
 use crate::bench::*;
 use crate::runner::of;
@@ -13,8 +12,6 @@ use waterline_queue::{
     Accept, AttemptEnd, ConfigError, DrainLimits, Finisher, JobState, Outcome, Queue, QueueError, QueueOptions, Runner,
     Running,
 };
-
-// Attempts that take too long.
 
 pub(super) fn a_slow_function_is_told_to_stop_and_its_answer_counts(on: &Benches<'_>) {
     let bench = on.bench();
@@ -93,8 +90,6 @@ pub(super) fn a_deferred_job_that_times_out_in_a_hook_never_begins(on: &Benches<
     }
 }
 
-// Stops.
-
 pub(super) fn stop_waits_for_running_jobs_and_claims_no_more(on: &Benches<'_>) {
     let bench = on.bench();
     let queue = bench.queue.clone();
@@ -150,7 +145,7 @@ pub(super) fn a_job_that_outlives_stop_within_is_put_back(on: &Benches<'_>) {
     assert!(queue.accept(Accept::new()).unwrap().is_none());
     assert_eq!(bench.state("0"), Some(JobState::Running), "the lease is not over");
     clock.advance(Duration::from_millis(1));
-    // A thread of the queue may be ending leases right now, by the time of before.
+    // A thread of the queue may still be expiring leases by the earlier time.
     until(&queue, "0", JobState::Ready);
     let info = bench.info("0");
     assert_eq!((info.failures, info.error), (0, None));
@@ -159,7 +154,7 @@ pub(super) fn a_job_that_outlives_stop_within_is_put_back(on: &Benches<'_>) {
     assert_eq!(bench.state("0"), Some(JobState::Finished));
 }
 
-/// The handlers block their threads, that of the future too, so none of them ends by itself.
+/// The handlers block their threads, that of the future too, so none ends by itself.
 pub(super) fn a_job_that_outlives_a_stop_is_put_back_for_every_handler(on: &Benches<'_>) {
     let bench = strict(on);
     for_each_sort(|kind| {
@@ -175,10 +170,10 @@ pub(super) fn a_job_that_outlives_a_stop_is_put_back_for_every_handler(on: &Benc
         assert!(matches!(runner.stop_within(Duration::ZERO), Err(QueueError::StopTimeout { .. })), "{kind}");
         assert_eq!(bench.state("a"), Some(JobState::Running), "{kind}");
         bench.clock.advance(MINUTE);
-        // A thread of the queue may be ending leases right now, by the time of before.
+        // A thread of the queue may still be expiring leases by the earlier time.
         until(&bench.queue, "a", JobState::Ready);
         is_put_back(&bench, kind);
-        // The late answers change nothing, and the next runner is to take nothing.
+        // The late answers change nothing. The pause keeps the next runner from the job.
         bench.queue.pause(None).unwrap();
         drop(release);
         let builder = || Runner::builder(&bench.queue).on("k", |_, ()| Ok(Outcome::Done));
@@ -240,7 +235,7 @@ pub(super) fn a_job_claimed_as_stop_within_gives_up_is_taken_back(on: &Benches<'
     drop(finish);
 }
 
-/// The runner in the hands of its own handlers and hooks.
+/// A runner that its own handlers and hooks can stop.
 type Shared = Arc<Mutex<Option<Runner>>>;
 
 fn stop_here(shared: &Shared, said: &Sender<Option<QueueError>>) {
@@ -289,14 +284,12 @@ pub(super) fn stop_on_the_thread_of_a_job_returns_at_once(on: &Benches<'_>) {
     }
 }
 
-// Jobs that run while their runner stops.
-
-/// A bench whose jobs die of their first failure and of their first crash.
+/// A bench whose jobs die of their first failure or crash.
 fn strict(on: &Benches<'_>) -> Bench {
     on.bench_with(QueueOptions::default().retry(Retry::none()).max_crashes(1))
 }
 
-/// Asserts that the job `a` is ready, and has what its last attempt has left and nothing else.
+/// Asserts that the job `a` is ready, with only what its last attempt left.
 #[track_caller]
 fn is_put_back(bench: &Bench, kind: &str) {
     let info = bench.info("a");
@@ -321,7 +314,7 @@ pub(super) fn a_failure_during_a_stop_costs_no_attempt(on: &Benches<'_>) {
             runner.stop().unwrap();
             let ended = tells.recv_timeout(LONG).unwrap();
             let error = |error: &str| error.contains(if panics { "panic" } else { "cut short" });
-            // A finisher that is dropped by a panic says that alone.
+            // A finisher dropped by a panic reports only that it was dropped.
             assert!(
                 matches!(&ended, AttemptEnd::PutBack { error: text } if kind == "deferred" || error(text)),
                 "{ended:?}"
@@ -361,7 +354,7 @@ pub(super) fn an_outcome_other_than_failure_counts_during_a_stop(on: &Benches<'_
     });
 }
 
-/// The end of a deferred job is written by a thread of the runner, and its handler has one.
+/// A thread of the runner writes the end of a deferred job, and the handler blocks one.
 pub(super) fn a_deferred_handler_may_wait_for_its_own_end(on: &Benches<'_>) {
     let bench = strict(on);
     let (queue, (said, says)) = (bench.queue.clone(), bounded(1));

@@ -20,12 +20,12 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// A runtime whose only thread is the one that calls: a call that blocks it holds up all futures.
+/// A runtime on the calling thread alone: a blocking call there holds up all futures.
 fn own_runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// A job that gives way some times before it is done.
+/// A job that yields several times before it is done.
 async fn slow() -> Result<Outcome, BoxError> {
     for _ in 0..20 {
         tokio::task::yield_now().await;
@@ -33,7 +33,7 @@ async fn slow() -> Result<Outcome, BoxError> {
     Ok(Outcome::Done)
 }
 
-/// A future that says when it is dropped.
+/// A value that reports its drop.
 struct Told(crossbeam_channel::Sender<()>);
 
 impl Drop for Told {
@@ -42,7 +42,7 @@ impl Drop for Told {
     }
 }
 
-/// A value of a future whose destructor waits until it is released.
+/// A value whose destructor blocks until it is released.
 struct Last(Receiver<()>);
 
 impl Drop for Last {
@@ -54,7 +54,7 @@ impl Drop for Last {
 pub(super) fn futures_run_up_to_max_processing_and_hold_no_thread(on: &Benches<'_>) {
     let runtime = runtime();
     let _context = runtime.enter();
-    // Without a setting there are more than the cores are.
+    // The default is 64, which is more than there are cores.
     let bench = on.bench();
     let queue = &bench.queue;
     for (set, expected) in [(Some(50), 50), (None, 64)] {
@@ -90,7 +90,7 @@ pub(super) fn a_future_is_made_within_the_runtime(on: &Benches<'_>) {
     let queue = bench.queue.clone();
     queue.push(job("a")).unwrap();
     let builder = Runner::builder(&queue).on_async("k", |_, ()| {
-        // A timer is made here, and not at the first poll.
+        // The timer is made here, and not at the first poll.
         let sleep = tokio::time::sleep(Duration::ZERO);
         async move {
             sleep.await;
@@ -189,7 +189,7 @@ pub(super) fn the_future_of_a_removed_job_is_dropped(on: &Benches<'_>) {
     assert!(first.iter().all(|job| job.is_stopping() == (job.id() == "a")));
     assert_eq!(queue.purge().unwrap(), 3);
     (0..2).for_each(|_| is_dropped.recv_timeout(LONG).unwrap());
-    // One that removes itself is dropped at its next await point, too.
+    // A job that removes itself is dropped at its next await point, too.
     queue.push_all(["own", "last"].map(job)).unwrap();
     is_dropped.recv_timeout(LONG).unwrap();
     until(&queue, "last", JobState::Running);
@@ -314,7 +314,7 @@ pub(super) fn stop_async_and_drain_async_do_not_block_their_thread(on: &Benches<
         own_runtime().block_on(async {
             jobs.push_all((0..5).map(|n| job(&n.to_string()))).unwrap();
             let drain = Runner::builder(&jobs).on_async("k", |_, ()| slow()).max_processing(2);
-            // A task of its own may drain, so the future can be sent.
+            // Another task may drain, so the future must be `Send`.
             let summary = tokio::spawn(drain.drain_async(DrainLimits::default())).await.unwrap().unwrap();
             let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
             let runner = Runner::builder(&jobs).on_async("k", move |_, ()| {

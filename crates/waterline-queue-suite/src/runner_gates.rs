@@ -10,7 +10,6 @@ use waterline_queue::{
     DrainLimits, Finisher, JobState, Outcome, Queue, Reached, Runner, RunnerBuilder, RunnerGate, Waits,
 };
 
-/// A runner of jobs that end at once.
 fn builder(queue: &Queue) -> RunnerBuilder {
     Runner::builder(queue).on("k", |_, ()| Ok(Outcome::Done))
 }

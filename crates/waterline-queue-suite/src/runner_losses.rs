@@ -1,4 +1,4 @@
-//! Jobs that are removed while a runner runs them: their slots, and what the status says of them.
+//! Jobs that are removed while they run: their slots, and the status.
 
 use crate::bench::*;
 use crate::runner::of;
@@ -9,7 +9,7 @@ fn job(id: &str) -> NewJob {
     of("k").id(id)
 }
 
-/// A runner of long functions: each says which job it has, and returns by the other channel.
+/// A runner of functions that report their job, and return when told to.
 fn long_functions(bench: &Bench, slots: usize) -> (Runner, Receiver<Running>, Sender<()>) {
     let ((begun, begins), (end, ends)) = (unbounded(), bounded(0));
     let builder = Runner::builder(&bench.queue).on("k", move |job, ()| {
@@ -28,7 +28,7 @@ pub(super) fn the_function_of_a_removed_job_is_told_to_stop(on: &Benches<'_>) {
     let status = || bench.queue.status().unwrap();
     let sentence = status().sentence();
     assert!(status().stuck.is_none() && sentence.contains("raise max_processing"), "{sentence}");
-    // The one who removes it tells it.
+    // The removal itself tells the function.
     bench.queue.remove("a").unwrap();
     assert!(running.iter().all(|job| job.is_stopping() == (job.id() == "a")));
     let stuck = status().stuck.unwrap();
@@ -45,7 +45,7 @@ pub(super) fn the_function_of_a_removed_job_is_told_to_stop(on: &Benches<'_>) {
     let expected = "2 slots have jobs that were removed or taken back and do not end, \"a\" for 2.0s: let the handler \
                     return when is_stopping is true, or restart the process";
     assert!(sentence.ends_with(expected) && !sentence.contains("max_processing"), "{sentence}");
-    // Its end changes nothing, and the next job has its slot.
+    // Their ends change nothing, and the next job gets a slot.
     (0..2).for_each(|_| end.send_timeout((), LONG).unwrap());
     assert_eq!(begins.recv_timeout(LONG).unwrap().id(), "d");
     eventually("no slot to be held", || status().stuck.is_none());
@@ -70,7 +70,7 @@ pub(super) fn a_removed_deferred_job_frees_its_slot(on: &Benches<'_>) {
     assert_eq!(ends.recv_timeout(LONG).unwrap(), ("a".to_owned(), AttemptEnd::Lost));
     let (second, done) = begins.recv_timeout(LONG).unwrap();
     assert_eq!((first.is_stopping(), second.is_stopping(), second.id()), (true, false, "b"));
-    // A job of the same id is another one.
+    // A new job of the same id is another one.
     bench.push(job("a"));
     late.complete();
     assert_eq!(bench.states(["a", "b"]), [Some(JobState::Ready), Some(JobState::Running)]);

@@ -1,4 +1,4 @@
-//! The slots of a runner: it runs so many jobs at once, and no long job holds up the others.
+//! The slots of a runner: their number, and long jobs that hold up no others.
 
 use crate::bench::*;
 use crate::runner::of;
@@ -67,7 +67,7 @@ pub(super) fn a_runner_with_fewer_slots_waits_for_its_excess_jobs(on: &Benches<'
     for (finished, running, ready) in [(1, 3, 4), (2, 2, 4), (3, 2, 3)] {
         end.send_timeout((), LONG).unwrap();
         eventually("an end", || queue.counts().finished == finished);
-        // The end that leaves few enough is written with the next claim.
+        // The end that leaves few enough jobs is written with the next claim.
         eventually("the claim", || queue.counts().ready == ready);
         assert_eq!(queue.counts().running, running);
     }
@@ -91,12 +91,12 @@ pub(super) fn a_deferred_end_is_written_beside_a_long_job(on: &Benches<'_>) {
         .max_processing(4)
         .start()
         .unwrap();
-    // They are more than are allowed soon: each thread but one has a long job then.
+    // Soon there are more jobs than slots, and each thread but one has a long job.
     queue.push_all([of("deferred").id("a"), of("long"), of("long"), of("long")]).unwrap();
     let done = held.recv_timeout(LONG).unwrap();
     (0..3).for_each(|_| begins.recv_timeout(LONG).unwrap());
     runner.set_max_processing(1).unwrap();
-    // A thread that is too many would leave while it looks.
+    // A surplus thread would leave when it looks for work.
     queue.push(of("long")).unwrap();
     queue.pause(None).unwrap();
     queue.resume().unwrap();
@@ -206,7 +206,7 @@ pub(super) fn long_jobs_in_all_slots_but_one_hold_up_no_other(on: &Benches<'_>) 
         queue.push(of("short").id(&id)).unwrap();
         until(&queue, &id, JobState::Finished);
     }
-    // The counts are those of a moment after the write that a read has seen.
+    // The counts follow the write a moment later than a read does.
     eventually("the end of the last short job to be counted", || queue.counts().running == 3);
     drop(release);
     runner.stop().unwrap();
@@ -233,7 +233,7 @@ pub(super) fn a_slow_teardown_holds_up_no_other_end_or_claim(on: &Benches<'_>) {
     let ids = ["slow", "a", "b", "c", "d", "e"];
     bench.queue.push_all(ids.map(|id| of("k").id(id))).unwrap();
     ids.iter().for_each(|_| begins.recv_timeout(LONG).unwrap());
-    // All end at once, which are more than an engine may write at once.
+    // More jobs end at once than an engine may write at once.
     drop(end);
     tells.recv_timeout(LONG).unwrap();
     ids.iter().for_each(|id| until(&bench.queue, id, JobState::Finished));

@@ -1,4 +1,4 @@
-//! Runners whose jobs do not end: who is told, and when.
+//! Runners whose jobs do not end: what is reported, and when.
 
 use crate::bench::*;
 use crate::runner::of;
@@ -7,11 +7,10 @@ use std::time::Duration;
 use waterline::{BoxError, Verdict};
 use waterline_queue::{DrainLimits, Outcome, QueueEvent, QueueOptions, Runner, RunnerBuilder, Waits};
 
-/// What an observer hears: the queue, the slots and the oldest job, for how long that has run, and
-/// for how long no job has ended.
+/// The queue, slots and oldest job; how long that has run; how long no job has ended.
 type Stalled = (String, Duration, Duration);
 
-/// A runner of jobs that end, by an error, when the test says so.
+/// A runner of jobs that fail when the test tells them to.
 struct Long {
     runner: Runner,
     begins: Receiver<String>,
@@ -41,7 +40,7 @@ pub(super) fn a_stall_is_reported_after_a_lease_then_at_twice_the_time(on: &Benc
     let (begun, said) = (|| begins.recv_timeout(LONG).unwrap(), || says.recv_timeout(LONG).unwrap());
     bench.push(of("k").id("a"));
     assert_eq!(begun(), "a");
-    // One slot is free, so nothing stands still.
+    // One slot is free, so this is no stall.
     bench.clock.advance(HOUR);
     bench.push(of("k").id("b"));
     assert_eq!(begun(), "b");
@@ -61,7 +60,7 @@ pub(super) fn a_stall_is_reported_after_a_lease_then_at_twice_the_time(on: &Benc
     assert_eq!(said().2, 2 * MINUTE);
     bench.clock.advance(10 * MINUTE);
     assert_eq!(said().2, 12 * MINUTE, "one that slept says it once");
-    // An end begins it anew.
+    // An end starts the time anew.
     end.send_timeout((), LONG).unwrap();
     assert_eq!(begun(), "c");
     assert_ne!(status().advice()[0].reason, "stands_still");
@@ -110,7 +109,7 @@ pub(super) fn a_stall_with_fewer_slots_restarts_at_the_last_end(on: &Benches<'_>
     bench.clock.advance(HOUR - SECOND);
     runner.set_max_processing(2).unwrap();
     assert_eq!(says.recv_timeout(LONG).unwrap(), ("q 2 a k 1".to_owned(), HOUR + 2 * SECOND, HOUR));
-    // Those that are left have the slots.
+    // The jobs that are left fill the slots.
     end.send_timeout((), LONG).unwrap();
     eventually("the end", || runner.processing() == 2);
     bench.clock.advance(MINUTE);

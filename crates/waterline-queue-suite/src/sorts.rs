@@ -1,4 +1,4 @@
-//! Runners with a handler of each sort: a function, one that ends its jobs later, and a future.
+//! Runners with a handler of each sort: a function, a deferred one, and a future.
 #![allow(missing_docs, clippy::missing_panics_doc, reason = "only tests use it")]
 
 use crate::bench::Bench;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use waterline::BoxError;
 use waterline_queue::{Finisher, Outcome, Runner, RunnerBuilder, Running};
 
-/// Returns a runner with a handler of each sort, each of which answers by this function.
+/// Returns a runner with a handler of each sort, all of which answer by this function.
 pub fn handlers(
     bench: &Bench,
     answer: impl Fn(&Running) -> Result<Outcome, BoxError> + Send + Sync + 'static,
@@ -35,7 +35,6 @@ pub fn handlers(
     }
 }
 
-/// Runs a test for a handler of each sort.
 pub fn for_each_sort(test: impl Fn(&str)) {
     #[cfg(feature = "tokio")]
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();

@@ -9,19 +9,18 @@ fn assert_halt<R: std::fmt::Debug>(answer: Result<R, QueueError>) {
     assert!(matches!(answer, Err(QueueError::Halt { .. })), "{answer:?}");
 }
 
-/// The places that a job can be in.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Place {
     Absent,
     Ready,
     Scheduled,
-    /// With another worker, where a lease was lost.
+    /// With another worker, if a lease was lost.
     Running,
     Finished,
     Dead,
 }
 
-/// The first job of a queue has the place of one that has none, so it is a ready one.
+/// A ready job comes first, so the queue that has no job yet is tried with it.
 const PLACES: [Place; 6] =
     [Place::Ready, Place::Absent, Place::Scheduled, Place::Running, Place::Finished, Place::Dead];
 
@@ -29,7 +28,7 @@ fn tomorrow() -> std::time::SystemTime {
     noon() + DAY
 }
 
-/// Brings a job that is ready to a place. Returns its lease if it runs there.
+/// Brings a ready job to a place, and returns its lease if it runs there.
 fn bring(bench: &Bench, id: &str, place: Place) -> Option<Lease> {
     match place {
         Place::Absent => bench.queue.remove(id).unwrap(),
@@ -58,7 +57,7 @@ pub(super) fn c01_to_c05_a_push_in_each_state_follows_the_table(on: &Benches<'_>
             // The same due time is that of the place: none, or tomorrow.
             let due = later.then(|| if is_same { tomorrow() } else { other });
             if place == Place::Running {
-                // The last one of such pushes holds.
+                // The last of several pushes counts.
                 bench.push(with("a", 3).run_at(noon() + HOUR));
             }
             let new = due.iter().fold(with("a", 2), |new, due| new.run_at(*due));
@@ -154,7 +153,7 @@ enum Loss {
     End,
 }
 
-/// Lets a worker lose its job, and brings that job to a place. Returns both leases.
+/// Makes a worker lose its job, which goes to a place. Returns both leases.
 fn lose(bench: &Bench, id: &str, loss: Loss, place: Place) -> (Lease, Option<Lease>) {
     let mut lease = bench.running(id);
     match loss {
@@ -170,7 +169,7 @@ fn lose(bench: &Bench, id: &str, loss: Loss, place: Place) -> (Lease, Option<Lea
             bench.clock.advance(MINUTE);
             assert!(bench.accept().is_none(), "it waits for its back-off");
             bench.clock.advance(SECOND);
-            // A push looks for jobs that are due.
+            // A push looks for due jobs.
             bench.push(job("other"));
             bench.queue.remove("other").unwrap();
         }

@@ -1,12 +1,11 @@
-//! The things that time brings to a queue without a worker: a call that looks, and one that waits,
-//! see it all the same.
+//! Timed changes without a worker: every call that reads sees them.
 
 use crate::bench::*;
 use std::time::Duration;
 use waterline::Retry;
 use waterline_queue::{JobState, Lease, Queue, QueueOptions, Retention, Waits};
 
-/// A job whose worker is silent, once a minute is over.
+/// A job whose lease expires after a minute.
 fn silent(bench: &Bench) -> Lease {
     bench.push(job("a"));
     bench.claim()
@@ -54,7 +53,7 @@ pub(super) fn a_finished_job_shows_its_failures_and_last_error(on: &Benches<'_>)
     bench.finish("a");
     let info = bench.info("a");
     assert_eq!((info.state, info.failures, info.error.as_deref()), (JobState::Finished, 1, Some("it fails")));
-    // Pushed anew, it has failed never.
+    // Pushed anew, it has no failures.
     bench.push(job("a"));
     assert_eq!((bench.info("a").failures, bench.info("a").error), (0, None));
 }

@@ -1,5 +1,4 @@
-//! Jobs that are compared with others: unique ones, those that a twin has made needless, roots and
-//! their leaves, and jobs that expire.
+//! Unique jobs, jobs that a twin has made needless, and jobs that expire.
 
 use crate::bench::*;
 use serde_json::json;
@@ -32,8 +31,6 @@ fn skipped(bench: &Bench, id: &str) -> Option<Skipped> {
     bench.info(id).skipped
 }
 
-// Unique jobs.
-
 pub(super) fn m11_until_claimed_refuses_twins_until_the_claim(on: &Benches<'_>) {
     let bench = on.bench();
     assert_eq!(bench.push(until_claimed("a")), PushOutcome::Added);
@@ -57,11 +54,11 @@ pub(super) fn m11_twins_within_one_call_are_one_job(on: &Benches<'_>) {
     assert_eq!(bench.claim_all(), ["a"]);
 }
 
-/// A client that has heard no answer pushes once more.
+/// A client that got no answer pushes again.
 pub(super) fn a_unique_job_with_a_given_id_is_not_pushed_twice(on: &Benches<'_>) {
     let hour = || Unique::within(HOUR);
     for (name, unique, refuses) in [
-        // While it waits, while it runs, and when it has finished.
+        // While it waits, while it runs, and after it has finished.
         ("claimed", Unique::until_claimed(), [true, false, false]),
         ("done", Unique::until_done(), [true, true, false]),
         ("an hour", hour(), [true, true, true]),
@@ -117,7 +114,7 @@ pub(super) fn a_twin_is_accepted_once_the_job_is_dead_or_removed(on: &Benches<'_
     assert_eq!(bench.push(until_done("d")), PushOutcome::Added);
     bench.queue.purge().unwrap();
     assert_eq!(bench.push(until_done("e")), PushOutcome::Added);
-    // The row of the first one goes away by its time, and takes nothing with it.
+    // The expired row of the first job takes nothing with it.
     bench.clock.advance(8 * DAY);
     assert!(bench.queue.accept(Accept::new()).unwrap().is_some());
     assert_eq!(bench.push(until_done("f")), duplicate("e"));
@@ -147,7 +144,7 @@ pub(super) fn q29_a_window_refuses_twins_unless_the_job_is_removed(on: &Benches<
     assert_eq!(bench.push(within("b")), PushOutcome::Added);
     bench.queue.remove("b").unwrap();
     assert_eq!(bench.push(within("c")), PushOutcome::Added, "nobody waits for a job that was removed");
-    // The row of a job that goes away by its time takes no window with it.
+    // An expired row takes no window with it.
     let long = |id: &str| page(id, "/long", Unique::within(3 * MINUTE));
     bench.push(long("d"));
     assert_eq!(bench.claim_all(), ["c", "d"]);
@@ -252,8 +249,6 @@ pub(super) fn an_expired_window_goes_with_its_job_on_any_clock(on: &Benches<'_>)
     assert_eq!(bench.push(until_done("b")), PushOutcome::Added);
 }
 
-// Jobs that a twin has made needless.
-
 pub(super) fn p08_a_job_is_skipped_if_a_twin_has_run_since_its_push(on: &Benches<'_>) {
     let bench = on.bench();
     for id in ["a", "b"] {
@@ -280,7 +275,7 @@ pub(super) fn a_run_that_began_before_the_push_skips_no_job(on: &Benches<'_>) {
 
 pub(super) fn an_early_claim_passes_all_needless_jobs(on: &Benches<'_>) {
     let bench = on.bench();
-    // More of them than one look takes.
+    // More than a claim reads at once.
     bench.queue.push_all((0..200).map(|n| executed(&format!("{n:03}")).delay(MINUTE))).unwrap();
     bench.push(job("last").delay(2 * MINUTE));
     bench.push(executed("now"));
@@ -331,8 +326,6 @@ pub(super) fn a_success_is_remembered_for_a_day_over_a_restart(on: &Benches<'_>)
     bench.clock.advance(MILLI);
     assert_eq!(bench.claim_all(), ["c"]);
 }
-
-// Expiry.
 
 pub(super) fn p07_a_job_not_claimed_in_time_is_dead_and_says_why(on: &Benches<'_>) {
     let bench = on.bench();

@@ -1,4 +1,4 @@
-//! Random calls: what they are, and how a failure shows them.
+//! Random calls: how they are drawn, and how a failure shows them.
 
 use crate::bench::*;
 use fastrand::Rng;
@@ -10,22 +10,22 @@ use waterline_queue::{
     Accept, CatchUp, Clash, Limit, NewJob, OnDead, Overlap, Priority, QueueOptions, Rate, Retention, Root, Unique,
 };
 
-/// The calls of a life.
+/// Which calls a life has.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Profile {
     /// Calls of each kind.
     Plain,
     /// Jobs that wait for others.
     Workflows,
-    /// Workers whose leases the process renews, and processes that die.
+    /// Workers whose leases the process renews, and crashes.
     Deaths,
-    /// Limits, and a bound for the jobs that wait.
+    /// Limits, and a bound on waiting jobs.
     Limits,
-    /// Writes that fail, and a disk that takes none any more.
+    /// Failing writes, and a disk that stops taking them.
     Faults,
 }
 
-/// The id of a job: one that the user gave, or one of those that the queue has made.
+/// The id of a job: a given one, or one that the queue has generated.
 #[derive(Clone, Copy)]
 pub(super) enum Id {
     Own(&'static str),
@@ -47,12 +47,12 @@ pub(super) enum Work {
     Resubmit(Option<Duration>),
     Keep,
     Leave,
-    /// Writes of the worker's own, alone and with the end of the job.
+    /// Writes of the worker's own, alone or with the end of the job.
     Write,
     FinishWith,
 }
 
-/// A job that is to be pushed.
+/// A job to push.
 #[derive(Clone, Default)]
 pub(super) struct Spec {
     id: Option<&'static str>,
@@ -88,9 +88,9 @@ pub(super) enum Call {
     Batch(Vec<Spec>, Spec),
     /// Pushes in a write of the user's.
     Enqueue(Vec<Spec>),
-    /// It takes jobs early, those of a kind, and the process renews the lease.
+    /// Claims a job that is due by a time, or of a kind. The process may renew its lease.
     Accept(Option<Duration>, Option<&'static str>, bool),
-    /// It takes a job that has been due for so long.
+    /// Claims a job that has been due for this long.
     AcceptOld(Duration),
     Work(usize, Work),
     SetMeta(Id, Option<u8>),
@@ -107,24 +107,24 @@ pub(super) enum Call {
     Periodic(Duration, Overlap, CatchUp, Spec),
     RemovePeriodic,
     Advance(Duration),
-    /// Sets the clock on the wall: back (true) or forward by this time.
+    /// Sets the wall clock back (true) or forward by this time.
     Set(Duration, bool),
     Reopen,
     Crash,
-    /// The write of the next call with this number fails.
+    /// The next call's write with this number fails.
     Fail(u64),
-    /// The write with this number and all later ones only seem to work.
+    /// The write with this number and all later ones only seem to succeed.
     Stop(u64),
 }
 
 const OWN: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
-/// The ids that the user gives.
+/// The ids that are given.
 pub(super) fn own_ids() -> [&'static str; 6] {
     OWN
 }
 
-/// The times of all settings, so that they meet.
+/// The times of all settings, so that they coincide.
 const TIMES: [Duration; 8] = [
     MILLI,
     Duration::from_millis(500),
@@ -140,7 +140,7 @@ fn any<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
     of[rng.usize(..of.len())]
 }
 
-/// Something, in so many of 100 cases.
+/// Draws a value in this percentage of cases.
 fn some<T>(rng: &mut Rng, percent: u32, make: impl FnOnce(&mut Rng) -> T) -> Option<T> {
     (rng.u32(..100) < percent).then(|| make(rng))
 }
@@ -157,12 +157,12 @@ fn id(rng: &mut Rng) -> Id {
     if rng.u8(..4) > 0 { Id::Own(any(rng, &OWN)) } else { Id::Made(rng.usize(..4)) }
 }
 
-/// A job that another one waits for: mostly one that is there.
+/// Draws a job to wait for, mostly one that exists.
 fn awaited(rng: &mut Rng) -> Id {
     if rng.u8(..4) > 0 { Id::Own(any(rng, &OWN[..4])) } else { id(rng) }
 }
 
-/// The settings of a queue in lives of this profile. `set` chooses among its limits.
+/// Returns the options of a queue in lives of this profile. `set` chooses its limits.
 pub(super) fn options(profile: Profile, set: u8, takes_turns: bool) -> QueueOptions {
     let options = QueueOptions::default()
         .lease(MINUTE)
@@ -178,7 +178,7 @@ pub(super) fn options(profile: Profile, set: u8, takes_turns: bool) -> QueueOpti
     }
     let rate = Rate::new(1, 30 * SECOND).burst(3);
     let limits = match set % 4 {
-        // A store has held jobs in lines of their own, and hands out others early behind them.
+        // A store keeps held jobs in lines of their own, and claims others past them.
         _ if takes_turns => Vec::new(),
         0 => vec![Limit::each_key().at_once(1), Limit::kind("k").at_once(2), Limit::queue().at_once(3)],
         1 => vec![Limit::key("x").at_once(2).rate(rate), Limit::kind("l").rate(rate)],
@@ -278,8 +278,7 @@ impl Profile {
         })
     }
 
-    /// Returns jobs that a model may push one after the other: a store finds an order for those
-    /// that wait for each other.
+    /// Draws jobs that a model can push one by one, while a store finds their order.
     fn enqueued(self, rng: &mut Rng) -> Vec<Spec> {
         let mut specs = self.specs(rng, 3);
         if specs.len() > 1 {
@@ -288,7 +287,6 @@ impl Profile {
         specs
     }
 
-    /// Draws the next call.
     pub(super) fn call(self, rng: &mut Rng) -> Call {
         if self == Self::Faults
             && let Some(call) = self.fault(rng)
@@ -296,13 +294,13 @@ impl Profile {
             return call;
         }
         let is_kept = self == Self::Deaths && rng.u8(..4) > 0;
-        // A tick of each minute of some days would be too many jobs.
+        // A tick per minute over several days would make too many jobs.
         let every = |rng: &mut Rng| any(rng, &[12 * HOUR, DAY]);
         match rng.u32(..100) {
             0..20 => Call::Push(self.spec(rng)),
             20..22 => Call::PushAll(self.specs(rng, 3)),
             22..24 => Call::Batch(self.specs(rng, 2), self.spec(rng)),
-            // Behind a job that a limit holds, an engine hands out others early.
+            // An engine may claim others past a job that a limit holds.
             24..44 if self == Self::Limits => Call::Accept(None, some(rng, 20, kind), is_kept),
             24..44 if self == Self::Faults => Call::Accept(some(rng, 30, time), some(rng, 10, kind), is_kept),
             24..44 => Call::Accept(some(rng, 10, time), some(rng, 20, kind), is_kept),
@@ -334,7 +332,7 @@ impl Profile {
 }
 
 impl Spec {
-    /// Returns it as a job. The closure says the ids that a queue has made.
+    /// Returns the job. The closure returns the ids that a queue has generated.
     pub(super) fn job(&self, named: impl Fn(Id) -> String) -> NewJob {
         let job = NewJob::new(self.kind, &self.payload).unwrap().cost(self.cost.max(1));
         let job = self.id.iter().fold(job, |job, id| job.id(*id));
@@ -362,7 +360,7 @@ impl Spec {
     }
 }
 
-/// The root of the tree with this time, as a worker sees it.
+/// Returns the root with this time, as a worker sees it.
 fn root(time: Duration) -> Root {
     let queue = QueueModel::new().open("roots", QueueOptions::default()).unwrap();
     queue.push(NewJob::new("k", &()).unwrap().root("tree", noon() + time)).unwrap();
@@ -382,7 +380,7 @@ fn debug<T: fmt::Debug>(of: &Option<T>) -> Option<&dyn fmt::Debug> {
     of.as_ref().map(|of| of as &dyn fmt::Debug)
 }
 
-/// Its settings, without those that it has not.
+/// Shows only the settings that the job has.
 impl fmt::Debug for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}({})", self.id.unwrap_or("~"), self.kind, self.payload)?;

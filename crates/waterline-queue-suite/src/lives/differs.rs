@@ -3,13 +3,13 @@
 use crate::panics::text_of;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A difference between the two queues, and the number of calls behind which it is.
+/// A difference between the two queues, and the number of calls before it.
 pub(super) struct Differs {
     pub(super) behind: usize,
     pub(super) how: String,
 }
 
-/// Makes the calls of a life, which count them, and says how it ends.
+/// Runs a life, which counts its calls, and says how it ends.
 pub(super) fn lived(live: impl FnOnce(&mut usize) -> Result<(), String>) -> Result<(), Differs> {
     let mut behind = 0;
     let lived = catch_unwind(AssertUnwindSafe(|| live(&mut behind)));

@@ -1,7 +1,7 @@
-//! Lives on a disk that fails, or takes no more writes, beside the model, which has no disk.
+//! Lives on a disk that fails or stops taking writes, beside the model, which has no disk.
 //!
-//! A call whose write fails says so, has changed nothing, and works when it is made once more. The
-//! process behind a disk that has stopped finds the queue as it was before that write.
+//! A call whose write fails says so, changes nothing, and works when repeated. After the disk has
+//! stopped, the next process finds the queue as it was before that write.
 
 use crate::bench::*;
 use crate::lives::calls::{Call, Work};
@@ -16,8 +16,8 @@ use waterline_queue::testing::QueueModel;
 /// The most jobs that run at the end of a life.
 const LAST: usize = 300;
 
-/// Makes these calls on both, and looks at all behind each of them. Then the process dies, and the
-/// next one runs all jobs to their end.
+/// Makes these calls on both, compares everything after each, and kills the process. The next one
+/// runs all jobs to their end.
 pub(super) fn live(name: &str, options: &QueueOptions, is_synced: bool, calls: &[Call]) -> Result<(), Differs> {
     lived(|behind| {
         let mut pair = Pair::new(name, options, is_synced);
@@ -38,14 +38,14 @@ struct Pair {
     /// The write of the next call that fails.
     fails: Option<u64>,
     stops: Stops,
-    /// The model cannot tell what the process has found, so the life is over.
+    /// True once the model cannot tell what the next process finds, so the life is over.
     is_over: bool,
 }
 
 /// Whether the disk stops.
 enum Stops {
     Not,
-    /// It will, at the write with this number.
+    /// It will stop, at the write with this number.
     At(u64),
     /// It has stopped, and the next process finds this.
     Has(Past),
@@ -80,7 +80,7 @@ impl Pair {
     fn make(&mut self, call: &Call) -> Result<(), String> {
         let before = self.store.writes();
         let past = matches!(self.stops, Stops::At(_)).then(|| self.model.past());
-        // A queue that cannot be opened any more would end the life, and time passes in `Show`.
+        // A queue that cannot be reopened would end the life, and `Show` moves the clock.
         let is_sure = matches!(call, Call::Reopen | Call::Work(_, Work::Show(_)));
         match self.fails.take().filter(|_| !is_sure) {
             Some(write) => self.act_at_fault(call, write)?,
@@ -95,7 +95,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Makes a call of which a write fails, and then makes it once more.
+    /// Makes a call of which a write fails, and then makes it again.
     fn act_at_fault(&mut self, call: &Call, write: u64) -> Result<(), String> {
         let before = self.store.writes();
         self.store.fail(write..=write);
@@ -103,7 +103,7 @@ impl Pair {
         self.store.heal();
         let has_failed = self.store.writes() - before > write;
         if let (true, Call::Work(n, Work::GiveBack)) = (has_failed, call) {
-            // The queue does not hear of it, so the job is as one whose worker says nothing.
+            // The queue does not hear of it, so the job is left as by a silent worker.
             self.model.act(&Call::Work(*n, Work::Leave));
             return Ok(());
         }
@@ -115,14 +115,14 @@ impl Pair {
             answer = self.disk.act(call);
         }
         let expected = self.model.act(call);
-        // A purge makes several writes, and says what the last call has removed.
+        // A purge makes several writes, and counts only what its last call has removed.
         let counts_less = has_failed && write > 0 && matches!(call, Call::Purge);
         if counts_less { Ok(()) } else { same(&[answer], &[expected]) }
     }
 
     fn look(&mut self, is_whole: bool) -> Result<(), String> {
         let (mut disk, mut model) = (self.disk.looks(is_whole), self.model.looks(is_whole));
-        // A model never says what the status of a store says behind a write that has failed.
+        // A model never shows that a write has failed, as the status of a store does.
         if let Some(line) = disk.iter().position(|line| line == FAILS) {
             disk.remove(line);
             model.remove(line);
@@ -130,7 +130,7 @@ impl Pair {
         same(&disk, &model)
     }
 
-    /// The process dies, and the next one opens the queue. If it cannot at first, it tries again.
+    /// Kills the process, and lets the next one open the queue, again if the first try fails.
     fn crash(&mut self) -> Result<(), String> {
         let stops = std::mem::replace(&mut self.stops, Stops::Not);
         let is_amid = matches!(stops, Stops::Amid);
@@ -146,7 +146,7 @@ impl Pair {
             self.disk.begin(Database::Disk(self.store.clone()))?;
         }
         if is_amid {
-            // It is whole, and its counts are those of its lists.
+            // The queue is intact, and its counts match its lists.
             drop(self.disk.looks(true));
             self.is_over = true;
             return Ok(());

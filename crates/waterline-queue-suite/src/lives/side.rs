@@ -1,4 +1,4 @@
-//! One of the two queues of a life: it makes the calls, and tells what it shows.
+//! One of the two queues of a life: it makes the calls, and returns what it shows.
 
 use crate::bench::*;
 use crate::lives::calls::{Call, Id, Spec, Work, own_ids};
@@ -11,16 +11,15 @@ use waterline_queue::{
     Waits,
 };
 
-/// One of the two queues, with the leases that its worker has.
+/// One of the two queues, and the leases of its worker.
 pub(super) struct Side {
     bench: Bench,
     is_limited: bool,
     leases: Vec<Lease>,
     wall: SystemTime,
-    /// True once the clock was set back. Then the first ready job may not be the oldest one.
+    /// True once the clock was set back: then the first ready job may not be the oldest.
     is_back: bool,
-    /// The ids that the queue has made, in the order in which they were seen. An engine takes its
-    /// numbers from where it likes.
+    /// The generated ids, in the order of their appearance. Each engine numbers its own.
     made: Vec<String>,
     /// How often the worker has written for each job, if it does.
     writes: Option<BTreeMap<String, i64>>,
@@ -28,10 +27,9 @@ pub(super) struct Side {
 
 /// The answer to a call whose write has failed.
 pub(super) const FAILED: &str = "a write has failed";
-/// What a queue shows for what its jobs wait for, if that is the store.
+/// What a queue shows while its store fails.
 pub(super) const FAILS: &str = "the store fails";
 
-/// Returns the answer of a call as text.
 fn said(answer: Result<impl Debug, QueueError>) -> String {
     match answer {
         Err(QueueError::Store(Error::Store { .. })) => FAILED.to_owned(),
@@ -40,7 +38,7 @@ fn said(answer: Result<impl Debug, QueueError>) -> String {
     }
 }
 
-/// Does the same with a push. Of several reasons to refuse it, each is a right answer.
+/// Returns the answer of a push as text. Of several faults, any may be the one reported.
 fn said_pushed(answer: Result<impl Debug, QueueError>) -> String {
     match answer {
         Err(QueueError::Cycle { .. } | QueueError::NotFound { .. }) => "it waits for none, or for itself".to_owned(),
@@ -48,8 +46,7 @@ fn said_pushed(answer: Result<impl Debug, QueueError>) -> String {
     }
 }
 
-/// A job as it is shown, but for what each engine has of its own: its place, and the limits that
-/// hold jobs.
+/// Returns a job as text, without what differs by engine: its place and its limit.
 fn shown(mut job: JobInfo) -> String {
     job.held_by = None;
     let text = format!("{job:?}");
@@ -65,7 +62,7 @@ impl Side {
         Self { bench, is_limited, leases: Vec::new(), wall: noon(), is_back: false, made: Vec::new(), writes: None }
     }
 
-    /// The id by which this queue knows a job.
+    /// Returns the id by which this queue knows a job.
     fn named(&self, id: Id) -> String {
         match id {
             Id::Own(id) => id.to_owned(),
@@ -73,7 +70,7 @@ impl Side {
         }
     }
 
-    /// Gives the ids that the queue has made the numbers in which they were seen.
+    /// Replaces generated ids by the order in which they were seen.
     fn renamed(&mut self, text: &str) -> String {
         let mut parts = text.split('~');
         let mut renamed = parts.next().unwrap_or_default().to_owned();
@@ -95,7 +92,6 @@ impl Side {
         specs.iter().map(|spec| spec.job(|id| self.named(id))).collect()
     }
 
-    /// Makes a call, and returns its answer.
     pub(super) fn act(&mut self, call: &Call) -> String {
         let answer = match call {
             Call::Accept(early, kind, is_kept) => self.accept(*early, *kind, *is_kept),
@@ -103,7 +99,7 @@ impl Side {
                 let due = self.wall - *time;
                 self.claim(Accept::new().max_run_at(due), false)
             }
-            // The newest lease comes first: those before it are mostly over.
+            // The newest lease comes first, since the earlier ones are mostly over.
             Call::Work(n, work) => match self.leases.len().checked_sub(n + 1) {
                 None => String::new(),
                 Some(n) if matches!(work, Work::Write | Work::FinishWith) => self.write_with(n, *work),
@@ -131,7 +127,7 @@ impl Side {
         self.renamed(&answer)
     }
 
-    /// Makes a call of somebody who has no job.
+    /// Makes a call that needs no lease.
     fn ask(&self, call: &Call) -> String {
         let (queue, named) = (&self.bench.queue, |id: &Id| self.named(*id));
         let job = |spec: &Spec| spec.job(|id| self.named(id));
@@ -192,8 +188,8 @@ impl Side {
             Work::Keep => format!("{:?}", lease.keep()),
             Work::Update(data) => said(lease.update(Some(data.into()))),
             Work::Show(percent) => {
-                // A store gets the progress of a job each half second, so a crash loses what is
-                // shown sooner.
+                // A store writes progress twice a second at most, and a crash loses what came
+                // sooner.
                 self.bench.clock.advance(SECOND);
                 self.wall += SECOND;
                 said(lease.progress(f64::from(percent) / 100.0, "so far"))
@@ -228,7 +224,7 @@ impl Side {
         said(answer)
     }
 
-    /// Pushes jobs in a write of the user's, or one after the other where there is none.
+    /// Pushes jobs in a write of the user's, or one by one on an engine that has none.
     fn enqueue(&self, jobs: Vec<NewJob>) -> Result<(), QueueError> {
         match &self.bench.database {
             Database::Disk(disk) => {
@@ -247,11 +243,11 @@ impl Side {
     }
 
     fn set_clock(&mut self, time: Duration, is_back: bool) {
-        // Where nothing moves a job when its time comes, a clock that goes back a little lets it
-        // wait for that moment once more, unless a claim has met it. So it goes back by more.
+        // Where only claims promote jobs, a clock set back a little makes a due job wait again,
+        // unless a claim has met it. So it goes back further.
         let goes_further = is_back && !self.bench.can().one_process;
         let time = if goes_further { time + SECOND + MILLI } else { time };
-        // A call notes the time before and after. (A crash may lose what was noted.)
+        // A call notes the time before and after. (A crash may lose that note.)
         self.note_time();
         self.wall = if is_back { self.wall - time } else { self.wall + time };
         self.is_back |= is_back;
@@ -259,19 +255,18 @@ impl Side {
         self.note_time();
     }
 
-    /// Makes a call that claims nothing, and does what time has brought.
+    /// Makes a call that claims nothing, but promotes and expires jobs.
     pub(super) fn note_time(&self) {
         let taken = self.bench.queue.accept(Accept::new().kinds(["none"])).unwrap();
         assert!(taken.is_none(), "a job of no kind: {taken:?}");
     }
 
-    /// The process dies, and the next one opens the queue.
     fn crash(&mut self) {
         let next = self.bench.database.next_life().unwrap().expect("its process can die");
         assert_eq!(self.begin(next), Ok(()));
     }
 
-    /// The process dies, and the next one opens the queue on this database.
+    /// Kills the process, and lets the next one open the queue on this database.
     pub(super) fn begin(&mut self, next: Database) -> Result<(), String> {
         // These speak to the process that has died.
         self.leases.drain(..).for_each(Lease::lose);
@@ -281,23 +276,23 @@ impl Side {
         Ok(())
     }
 
-    /// Returns what the queue shows: its counts, or all.
+    /// Returns what the queue shows: everything, or only its counts.
     pub(super) fn looks(&mut self, is_whole: bool) -> Vec<String> {
         if is_whole { self.look() } else { vec![format!("{:?}", self.bench.queue.counts())] }
     }
 
-    /// Returns all that the queue shows, and checks that one who looks from beside sees it too.
+    /// Returns all that the queue shows, and asserts that another process sees the same.
     fn look(&mut self) -> Vec<String> {
         let mut all = stored(&self.bench.queue, &self.made, self.is_limited);
         let status = self.bench.queue.status().unwrap();
         let is_shared = !self.bench.can().one_process;
-        // Of two jobs that have waited equally long, either is the oldest one.
+        // Of two jobs that have waited equally long, either may be the oldest.
         let age = |status: &QueueStatus| status.oldest_ready.as_ref().map(|(_, age)| *age);
         if let Some(beside) = self.bench.beside() {
             assert_eq!(stored(&beside, &self.made, self.is_limited), all, "beside the process (left) and within it");
             let seen = beside.status().unwrap();
-            // Only the process itself knows that a job is to run alone, when the next tick is, and
-            // which write has failed.
+            // Only the process itself knows which job runs alone, when the next tick is, and which
+            // write has failed.
             if !matches!(status.waits, Waits::Alone { .. } | Waits::NothingReady { .. } | Waits::StoreFails { .. }) {
                 assert_eq!(format!("{:?}", seen.waits), format!("{:?}", status.waits));
             }
@@ -305,10 +300,10 @@ impl Side {
         }
         let oldest = age(&status).filter(|_| !self.is_back);
         let waits = match &status.waits {
-            // Of two jobs that began together, either is the oldest one.
+            // Of two jobs that began together, either may be the oldest.
             Waits::Alone { runs, since, .. } if !is_shared => format!("alone {runs} {since:?}"),
             waits @ (Waits::Paused { .. } | Waits::NothingReady { .. }) => format!("{waits:?}"),
-            // The model takes a claim for one that looks at each job, and others look at some.
+            // The model's claims read every job, and those of others only some.
             _ => "some may begin".to_owned(),
         };
         let fails = matches!(status.waits, Waits::StoreFails { .. });
@@ -337,13 +332,13 @@ impl Side {
         Some(format!("writes: {counts:?}"))
     }
 
-    /// Returns what a process finds of the model that begins now.
+    /// Returns what a process that begins now would find.
     pub(super) fn past(&self) -> Past {
         let database = self.bench.database.next_life().unwrap().expect("its process can die");
         Past { database, made: self.made.len(), writes: self.writes.clone() }
     }
 
-    /// Forgets what is not of this past.
+    /// Forgets everything since this past.
     pub(super) fn forget(&mut self, past: &Past) {
         self.made.truncate(past.made);
         self.writes.clone_from(&past.writes);
@@ -362,15 +357,14 @@ pub(super) struct Past {
     writes: Option<BTreeMap<String, i64>>,
 }
 
-/// The place of an id among all of them, however the engine calls those that it has made: their
-/// numbers go up.
+/// Returns a sort key of an id that is the same for each engine: generated numbers go up.
 fn rank(made: &[String], id: &str) -> (bool, usize, usize, String) {
     let is_made = id.starts_with('~');
     let known = made.iter().position(|made| made == id).unwrap_or(usize::MAX);
     (is_made, known, if is_made { id.len() } else { 0 }, id.to_owned())
 }
 
-/// Returns what is stored of a queue. It knows these ids that it has made.
+/// Returns all that is stored of a queue that has generated these ids.
 fn stored(queue: &Queue, made: &[String], is_limited: bool) -> Vec<String> {
     let mut all = vec![format!("{:?}", queue.counts())];
     let mut jobs = Vec::new();
@@ -388,13 +382,13 @@ fn stored(queue: &Queue, made: &[String], is_limited: bool) -> Vec<String> {
         assert_eq!(paged, listed, "the pages of the {state} jobs (left) and their list");
         let mut ids: Vec<_> = listed.iter().map(|job| job.id.clone()).collect();
         if is_limited {
-            // An engine may list those apart that limits hold.
+            // An engine may list held jobs apart.
             ids.sort_by_key(|id| rank(made, id));
         }
         all.push(format!("{state:?}: {ids:?}"));
         jobs.extend(listed);
     }
-    // A call to a server is dear, and this one has no rules of its own.
+    // A call to a server takes long, and `get` has no rules of its own there.
     for job in jobs.iter().take(if queue.capabilities().one_process { usize::MAX } else { 1 }) {
         assert_eq!(queue.get(&job.id).unwrap().as_ref(), Some(job), "a job by itself (left) and in its list");
     }
