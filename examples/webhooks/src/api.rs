@@ -1,4 +1,4 @@
-//! The service as its clients see it.
+//! The HTTP interface of the service.
 
 use crate::delivery::Delivery;
 use axum::extract::{Path, Query, State};
@@ -19,7 +19,7 @@ const LONGEST_POLL: Duration = Duration::from_secs(60);
 /// The most dead letters in a page.
 const MOST_IN_A_PAGE: usize = 1_000;
 
-/// The parts that the answers are made of.
+/// What the handlers need.
 #[derive(Clone, Debug)]
 pub struct App {
     pub queue: Queue,
@@ -43,7 +43,7 @@ pub fn routes(app: App) -> Router {
         .with_state(app)
 }
 
-/// An answer that is not the wanted one.
+/// An error as an answer.
 struct Refused(StatusCode, String);
 
 impl IntoResponse for Refused {
@@ -67,7 +67,7 @@ fn not_found(id: &str) -> Refused {
     Refused(StatusCode::NOT_FOUND, format!("there is no event {id:?}"))
 }
 
-/// Takes an event on. Its answer is sent once the event is on the disk.
+/// Accepts an event. The answer is sent once the event is on the disk.
 async fn push(State(app): State<App>, Json(event): Json<Delivery>) -> Result<(StatusCode, Json<Pushed>), Refused> {
     let is_http = |uri: &Uri| uri.scheme_str() == Some("http") && uri.host().is_some();
     if !event.url.parse().is_ok_and(|uri| is_http(&uri)) {
@@ -93,7 +93,7 @@ struct Wait {
     timeout: Option<f64>,
 }
 
-/// Answers once the event is delivered, dead or removed; with 204 if the time is over before.
+/// Answers once the event is delivered, dead or removed, and with 204 after the timeout.
 async fn wait(
     State(mut app): State<App>,
     Path(id): Path<String>,
@@ -117,7 +117,7 @@ fn stops() -> Refused {
     Refused(StatusCode::SERVICE_UNAVAILABLE, "the service stops: ask again".to_owned())
 }
 
-/// A request that waits for the end of an event, as the metrics count it.
+/// A request that waits for the end of an event, counted in the metrics.
 struct Waiting(metrics::Gauge);
 
 impl Waiting {
@@ -140,7 +140,7 @@ struct Part {
     limit: Option<usize>,
 }
 
-/// Shows the dead letters, a page at a time. `next` is the cursor of the next page.
+/// Returns a page of dead letters. `next` is the cursor of the next page.
 async fn dead(State(app): State<App>, Query(part): Query<Part>) -> Result<Json<Page>, Refused> {
     let limit = part.limit.unwrap_or(100).clamp(1, MOST_IN_A_PAGE);
     let page = move |queue: &Queue| queue.page(JobState::Dead, part.cursor.as_deref(), limit);
@@ -163,8 +163,8 @@ async fn status(State(app): State<App>) -> Result<Json<QueueStatus>, Refused> {
     Ok(Json(app.queue.run_async(Queue::status).await?))
 }
 
-/// Says if an operator has to act: a monitor asks. It has the verdict of the page and of the tool.
-/// A dead event needs one, and takes no process away.
+/// Tells a monitor whether an operator has to act, by the verdict that the page and the tool show.
+/// A dead event needs one, and takes no process out of service.
 async fn health(State(app): State<App>) -> Result<String, Refused> {
     let status = app.queue.run_async(Queue::status).await?;
     match status.verdict() {
@@ -173,7 +173,7 @@ async fn health(State(app): State<App>) -> Result<String, Refused> {
     }
 }
 
-/// Says if this process is of use: a load balancer asks.
+/// Tells a load balancer whether this process can serve requests.
 async fn ready(State(app): State<App>) -> Result<&'static str, Refused> {
     if *app.stopping.borrow() {
         return Err(stops());

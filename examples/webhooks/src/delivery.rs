@@ -10,15 +10,15 @@ use std::time::{Duration, SystemTime};
 use waterline::{BoxError, Failure};
 use waterline_queue::{NewJob, Outcome, Running, TypedJob, Unique};
 
-/// The time for which an idempotency key is remembered, and an event that was delivered is shown.
+/// How long an idempotency key is remembered, and a delivered event is shown.
 pub const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
-/// The most bytes that are read of an answer. Nobody needs them, but a connection is used again
-/// only if its answer was read.
+/// The most bytes of an answer that are read. They are not used, but a connection can be reused
+/// only after its answer was read.
 const MOST_READ: usize = 64 * 1024;
 /// The longest wait that a receiver may ask for.
 const LONGEST_WAIT: Duration = Duration::from_secs(60 * 60);
 
-/// An event, as a client posts it, and as the queue stores it.
+/// An event, as a client posts it and as the queue stores it.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Delivery {
@@ -26,7 +26,7 @@ pub struct Delivery {
     /// The address of the receiver.
     pub url: String,
     pub payload: serde_json::Value,
-    /// The client's own name of the event: a second one of the same name is not delivered.
+    /// The client's name for the event: a second event of this name is not delivered.
     pub idempotency_key: String,
 }
 
@@ -44,16 +44,14 @@ struct Receipt {
     /// The status of the receiver's answer.
     status: u16,
     attempts: u32,
-    /// The number of times that this process died meanwhile. Each of them may have delivered the
-    /// event once.
+    /// How often this process died meanwhile. Each time may have delivered the event once.
     crashes: u32,
 }
 
-/// The client for all deliveries. A clone has the same connections.
+/// The client for all deliveries. Clones share its connections.
 pub type Http = Client<HttpConnector, Full<axum::body::Bytes>>;
 
-/// Delivers an event. The receiver gets the id of the event with it, and so knows one that comes
-/// twice.
+/// Delivers an event with its id, by which the receiver recognizes one that comes twice.
 pub async fn deliver(http: Http, job: Running, delivery: Delivery) -> Result<Outcome, BoxError> {
     let request = Request::post(&delivery.url)
         .header(CONTENT_TYPE, "application/json")
@@ -84,8 +82,7 @@ fn refused(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Result<O
     }
 }
 
-/// Returns the time at which the receiver wants the next attempt: it says a number of seconds, or a
-/// date.
+/// Returns when the receiver wants the next attempt: it names seconds, or a date.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<SystemTime> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let at = match text.parse() {
@@ -109,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_may_change_is_tried_again_and_any_other_is_the_end() {
+    fn answers_that_may_change_are_retried_and_others_are_final() {
         assert_eq!(answer(503, None).unwrap_err(), "the receiver answered 503 Service Unavailable");
         assert_eq!(answer(429, None).unwrap_err(), "the receiver answered 429 Too Many Requests");
         assert_eq!(answer(404, None).unwrap_err(), "dead: the receiver answered 404 Not Found");
@@ -118,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_that_a_receiver_asks_for_is_obeyed_up_to_an_hour() {
+    fn a_receiver_may_delay_a_retry_by_up_to_an_hour() {
         let at = |seconds: u64| Ok(Outcome::RetryAt(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)));
         assert_eq!(answer(503, Some("7")), at(7));
         assert_eq!(answer(429, Some("Mon, 12 Jan 1970 13:47:10 GMT")), at(30));

@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use waterline::{BoxError, Retry, Store};
 use waterline_queue::{Limit, Queue, QueueOptions, Rate, Retention, Runner};
 
-/// The upper bounds of the buckets of each histogram, in seconds. Without them it is a summary, and
-/// those of several processes cannot be added.
+/// The upper bounds of each histogram's buckets, in seconds. Without them it is a summary, and
+/// summaries of several processes cannot be added.
 const BUCKETS: [f64; 7] = [0.001, 0.01, 0.1, 0.3, 1.0, 3.0, 10.0];
 
 /// Deliver webhooks.
@@ -85,7 +85,7 @@ fn main() -> ExitCode {
 }
 
 async fn run(args: &Args) -> Result<(), BoxError> {
-    // Before the first delivery: a signal that comes earlier kills the process at once.
+    // Before the first delivery: an earlier signal kills the process at once.
     let (stop, mut stopping) = watch::channel(false);
     ctrlc::set_handler(move || _ = stop.send(true))?;
     let metrics = PrometheusBuilder::new().set_buckets(&BUCKETS)?.install_recorder()?;
@@ -109,13 +109,13 @@ async fn run(args: &Args) -> Result<(), BoxError> {
     let server = tokio::spawn(server.into_future());
 
     stopping.wait_for(|stops| *stops).await?;
-    // A client that never ends its request does not hold up the end.
+    // A client that never ends its request cannot hold up the stop.
     let (stopped, _) =
         tokio::join!(runner.stop_within_async(args.stop_within), tokio::time::timeout(args.stop_within, server));
     Ok(stopped?)
 }
 
-/// Folds the samples of the histograms together. Without it they add up while nobody scrapes.
+/// Merges the samples of the histograms, which would pile up while they are not scraped.
 async fn upkeep(metrics: PrometheusHandle) {
     let mut every = tokio::time::interval(Duration::from_secs(5));
     loop {
@@ -124,7 +124,7 @@ async fn upkeep(metrics: PrometheusHandle) {
     }
 }
 
-/// Opens the store. It closes with the last clone of its queue.
+/// Opens the store, which closes with the last clone of its queue.
 fn store(args: &Args) -> Result<Store, BoxError> {
     match &args.directory {
         None => Ok(Store::in_memory()),
