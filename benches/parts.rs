@@ -2,7 +2,7 @@
 //! after the change.
 //!
 //! Criterion keeps the times of the last run and shows the difference. The table of ratios (`make
-//! bench`) is the one that holds on any machine.
+//! bench`) is the one that is comparable across machines.
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
@@ -11,7 +11,7 @@ use waterline::{Checkpoint, Index, Jobs, MemoryJobs, Progress, Store};
 
 const STEPS: u64 = 10_000;
 
-/// Returns a window whose jobs are read. The first job is stuck, and this many others are done.
+/// Returns a window whose first job is stuck, and which has this many jobs done above it.
 fn wide(done: u64) -> Window {
     let mut window = Window::begin(0, Limits { max_processing: 2, max_search_ahead: u64::MAX });
     window.handle_head(Some(Index::MAX - 1));

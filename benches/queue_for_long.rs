@@ -1,13 +1,13 @@
-//! A queue that ten million jobs go through: the cost of each million, and the disk that is left.
+//! Ten million jobs go through a queue: the cost of each million, and the disk used at the end.
 //!
-//! `cargo bench --bench queue_for_long` prints a line for each million, and takes some ten minutes.
-//! An argument sets another number of millions. In between there are ten thousand jobs that were
-//! scheduled, or failed once, with a delay of a few milliseconds.
+//! `cargo bench --bench queue_for_long` prints a line for each million, and takes about ten
+//! minutes. An argument sets another number of millions. In between there are ten thousand jobs
+//! that were scheduled, or failed once, with a delay of a few milliseconds.
 //!
-//! The cost must stay flat: a queue on an LSM tree dies of its tombstones if a claim has to pass
-//! those of all jobs before it. At most, the median of the last million is 1.5 times that of the
-//! second one. (The first fills the caches.) The disk has at most 250 MB once the rows of all
-//! finished jobs are gone.
+//! The cost must stay flat: a queue on an LSM tree suffers from its tombstones if a claim has to
+//! pass those of all earlier jobs. The median of the last million may be at most 1.5 times that of
+//! the second one. (The first fills the caches.) The disk may have at most 250 MB once the rows of
+//! all finished jobs are gone.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::Path;
@@ -18,7 +18,7 @@ use waterline_queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Retenti
 const MILLION: u64 = 1_000_000;
 /// The jobs that are pushed, and then run, in one go. The queue never has many more.
 const BLOCK: u64 = 10_000;
-/// Among so many jobs one is scheduled for later, and the next one fails at its first attempt.
+/// One in this many jobs is scheduled for later, and the next one fails once.
 const SELDOM: u64 = 2_000;
 const SOON: Duration = Duration::from_millis(5);
 
@@ -47,7 +47,7 @@ fn main() -> Result<(), BoxError> {
         bar.suspend(|| println!("million {million}: {cost} ns a job, {megabytes} MB"));
     }
     bar.finish_and_clear();
-    // An idle runner removes the rows whose time is over.
+    // An idle runner removes expired rows.
     let runner = runner(&queue).start()?;
     while queue.counts().finished > 0 {
         std::thread::yield_now();
@@ -93,7 +93,7 @@ fn runner(queue: &Queue) -> waterline_queue::RunnerBuilder {
 fn megabytes(directory: &Path) -> std::io::Result<u64> {
     let mut bytes = 0;
     for file in std::fs::read_dir(directory)? {
-        // RocksDB may delete it meanwhile.
+        // RocksDB may delete the file meanwhile.
         bytes += file?.metadata().map_or(0, |file| file.len());
     }
     Ok(bytes >> 20)

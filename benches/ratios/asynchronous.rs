@@ -1,9 +1,9 @@
-//! Jobs that are futures on a tokio runtime, beside the `buffer_unordered` of the crate futures
-//! with the same futures on the same runtime.
+//! Jobs that are futures, beside the `buffer_unordered` of the crate futures.
 //!
-//! `buffer_unordered` runs all futures in one task, and knows neither a watermark nor a retry nor
-//! what is done. A job that is ready at its first poll costs no task here either. Any other job is
-//! a task of its own, which another core may run.
+//! Both run the same futures on the same tokio runtime. `buffer_unordered` runs all futures in one
+//! task, and has no watermark, no retries and no record of what is done. A job that is ready at its
+//! first poll costs no task here either. Any other job is a task of its own, which another core may
+//! run.
 //!
 //! *Deferred* jobs are tasks that the user spawns, beside the same tasks in `buffer_unordered`.
 //!
@@ -20,7 +20,7 @@ use tokio::runtime::Runtime;
 use waterline::{Consumer, Index, MemoryProgress};
 
 const JOBS: u64 = 500_000;
-/// A number of jobs of a millisecond that take about a fifth of a second, 64 at a time.
+/// Jobs of a millisecond, of which 64 at a time take about a fifth of a second in all.
 const WAITING_JOBS: u64 = 6_400;
 const AT_A_TIME: usize = 64;
 

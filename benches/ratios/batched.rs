@@ -8,10 +8,10 @@ use std::hint::black_box;
 use std::time::Duration;
 use waterline::{Consumer, MemoryProgress};
 
-/// The most jobs of a batch.
+/// The most jobs in a batch.
 const MOST: usize = 256;
 
-/// The wait of a batch for more jobs: longer than any wait for a source in memory.
+/// How long a batch waits for more jobs: longer than any wait for a source in memory.
 const LINGER: Duration = Duration::from_millis(1);
 
 pub(crate) fn rows(table: &Table) {

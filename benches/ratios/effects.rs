@@ -1,5 +1,4 @@
-//! Jobs with effects that are one write with the jobs' completion, beside writes to RocksDB by
-//! hand.
+//! Jobs whose effects are written with their completion, beside writes to RocksDB by hand.
 
 use crate::cost::{Cost, Stopwatch};
 use crate::ours::{COUNTED, counted_by_hand, counted_by_jobs};
@@ -10,7 +9,7 @@ use std::path::Path;
 use waterline::{Consumer, Durability, Store};
 
 const JOBS: u64 = 200_000;
-/// A number of jobs that can be flushed one by one in a moment.
+/// Few enough jobs to flush one by one in a moment.
 const SYNCED_JOBS: u64 = 1_000;
 const VALUE: [u8; 100] = [7; 100];
 
@@ -30,7 +29,7 @@ pub(crate) fn rows(table: &Table) {
     }
 }
 
-/// The program that a user would write by hand: all jobs in order, on one thread, and no progress.
+/// What a user would write by hand: all jobs in order, on one thread, without progress.
 fn by_hand(jobs: u64, batch: u64, synced: bool) -> Cost {
     let dir = tempfile::tempdir().expect("a directory for the database");
     let mut options = Options::default();

@@ -1,12 +1,12 @@
-//! Sources that fail now and then, beside the same ones that do not. Each call takes as long as a
-//! request to a near server, and every hundredth one fails.
+//! Sources that fail now and then, beside ones that never do. Each call takes as long as a request
+//! to a near server, and every hundredth one fails.
 //!
-//! The first failure behind an answer is asked again at once, so it costs a call more. Of calls
-//! that fail at random, with a chance of 1 %, one in ten thousand is the second in a row, and waits
-//! for 50 ms: that costs 4.5 µs a call, whatever a call takes.
+//! The first failure after an answer is retried at once, so it costs one more call. If calls fail
+//! at random, with a chance of 1 %, one in ten thousand is the second failure in a row, and waits
+//! for 50 ms: that costs 4.5 µs a call, however long a call takes.
 //!
-//! * **nulls**: one answer in fifty brings no job, though the head is above it. Behind jobs of the
-//!   same run the job is asked for again at once, and else after 20 ms.
+//! * **nulls**: one answer in fifty has no job, although the head is above it. After jobs of the
+//!   same run the job is read again at once, otherwise after 20 ms.
 
 use crate::cost::{Cost, Stopwatch};
 use crate::table::{Row, Table};
@@ -27,14 +27,14 @@ enum Call {
     ReadSparse,
 }
 
-/// A source of which calls of one kind take time.
+/// A source in which calls of one kind take time.
 struct Calls {
     jobs: u64,
     kind: Call,
     takes: Duration,
-    /// One in so many fails; 0: none.
+    /// One in this many calls fails; 0: none.
     fails: u64,
-    /// One in so many brings nothing.
+    /// One in this many calls returns nothing.
     nulls: u64,
     made: AtomicU64,
     looks: AtomicU64,
@@ -47,7 +47,7 @@ impl Calls {
         Self { jobs, kind, takes, fails, nulls, made, looks, wakeup: Mutex::new(None) }
     }
 
-    /// Returns the answer to the next call; `None`: nothing is there.
+    /// Returns the answer to the next call; `None` if nothing is there.
     fn answer(&self) -> Result<Option<()>, BoxError> {
         let made = self.made.fetch_add(1, Ordering::Relaxed) + 1;
         let is_nth = |every: u64| every > 0 && made.is_multiple_of(every);
@@ -65,7 +65,7 @@ impl Calls {
         self.answer()
     }
 
-    /// A source whose looks take time shows one more job at each.
+    /// If looks take time, each one shows one more job.
     fn shown(&self) -> Option<Index> {
         let looks = self.looks.fetch_add(1, Ordering::Relaxed) + 1;
         Some(if self.kind == Call::Head { looks.min(self.jobs) } else { self.jobs } - 1)

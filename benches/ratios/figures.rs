@@ -10,11 +10,11 @@ use std::alloc::System;
 use std::time::Duration;
 use waterline::{Consumer, MemoryProgress, Store};
 
-/// It counts what the program has.
+/// It counts the allocations of the program.
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 
-/// The time for which an idle consumer is measured.
+/// How long an idle consumer is measured.
 const IDLE: Duration = Duration::from_secs(10);
 
 pub(crate) fn print(table: &Table) {
@@ -77,9 +77,8 @@ fn saves_per_thousand() -> f64 {
     handle.status().saves as f64 * 1000.0 / JOBS as f64
 }
 
-/// Measures a consumer that has caught up. It looks at its source every second, since the source
-/// rings nobody. Returns the milliseconds of CPU time that the process used, and the number of
-/// saves.
+/// Measures a consumer that has caught up. It polls its source every second, since the source never
+/// notifies it. Returns the CPU time of the process in milliseconds, and the number of saves.
 fn idle() -> (f64, u64) {
     let store = Store::in_memory();
     let consumer = Consumer::builder(Numbers(100), store.progress("idle")).start(|_| Ok(())).expect("it starts");

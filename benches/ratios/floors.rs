@@ -17,9 +17,8 @@ pub(crate) fn hop(jobs: u64) -> Cost {
     begun.elapsed()
 }
 
-/// The program that a user would write by hand: a channel of jobs to some threads, one back, and a
-/// set of the jobs that finished out of order. It retries nothing, saves nothing, and has no
-/// status.
+/// What a user would write by hand: a channel of jobs to some threads, one back, and a set of the
+/// jobs that finished out of order. It has no retries, no saves, and no status.
 pub(crate) fn by_hand(jobs: u64, threads: usize) -> Cost {
     let begun = Stopwatch::now();
     let (hand, jobs_in) = bounded::<Index>(1024);

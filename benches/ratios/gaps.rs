@@ -17,7 +17,7 @@ use std::time::Instant;
 use waterline::window::{Action, Limits, Window};
 use waterline::{BoxError, Consumer, Index, Jobs, MemoryProgress, Sparse};
 
-/// So many jobs of each block of indices, which begin with it. Behind them is a gap.
+/// The first `jobs` of each `of` indices have jobs, and the others are a gap.
 #[derive(Clone)]
 struct Blocks {
     jobs: u64,
@@ -97,7 +97,7 @@ pub(crate) fn rows(table: &Table) {
     }
 }
 
-/// Returns how many reads a job costs if one in a thousand indices has one.
+/// Returns the reads per job if one in a thousand indices has one.
 pub(crate) fn reads_a_job() -> f64 {
     let jobs = 10_000;
     let source = Blocks::new(1, 1_000, jobs);
@@ -107,8 +107,8 @@ pub(crate) fn reads_a_job() -> f64 {
     source.reads.load(Ordering::Relaxed) as f64 / jobs as f64
 }
 
-/// Returns the milliseconds that the core takes for a save with a stuck job, and 100,000 jobs that
-/// are done above it at every second index.
+/// Returns the milliseconds that the core takes for a save with a stuck job and 100,000 jobs done
+/// above it, at every second index.
 pub(crate) fn save_ms() -> f64 {
     let done = 100_000;
     let mut window = Window::begin(0, Limits { max_processing: 64, max_search_ahead: 4 * done });

@@ -8,24 +8,23 @@ use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 use waterline::{Consumer, Handle, Index, Store};
 
-/// The time for which they are busy.
+/// How long the threads are busy.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// The time that a job takes.
+/// How long a job takes.
 const JOB: Duration = Duration::from_micros(10);
 
-/// A save is due this long after the one before.
+/// How long after the last save the next one is due.
 const PACE: Duration = Duration::from_millis(1);
 
-/// The saves as the jobs see them: their number, the time of the last one, and the gaps between
-/// them.
+/// The saves as the jobs see them: their number, the time of the last one, and their gaps.
 struct Seen {
     saves: u64,
     since: Instant,
     gaps: Vec<Duration>,
 }
 
-/// The milliseconds by which a save is late at the 99th percentile.
+/// Returns how many milliseconds late a save is at the 99th percentile.
 pub(crate) fn ms_late() -> f64 {
     #[cfg(feature = "rocksdb")]
     let dir = tempfile::tempdir().expect("a directory for the database");

@@ -1,13 +1,13 @@
 //! Job logs, beside a log that a user would write with RocksDB by hand.
 //!
-//! To consume a million items takes 1.4 to 1.7 times as long as the plain iteration. (It was 1.6 to
-//! 1.9 before reads in order left the block cache alone.) One thread reads and runs. The rest above
-//! the iteration is a no-op job and the allocation of its item.
+//! Consuming a million items takes 1.4 to 1.7 times as long as a plain iteration. (It was 1.6 to
+//! 1.9 before ordered reads left the block cache alone.) One thread reads and runs. What comes on
+//! top of the iteration is a no-op job and the allocation of its item.
 //!
 //! The rows with `Bytes` are beside the same items as JSON: 100 bytes each, of all values. JSON has
-//! no bytes. A user has the choice between a text of 200 hexadecimal digits and a `Vec<u8>`, which
-//! becomes a list of numbers. The text is the cheaper one, so it is the floor, and nobody pays here
-//! for the way from the bytes to the digits and back.
+//! no bytes, so a user has the choice between a text of 200 hexadecimal digits and a `Vec<u8>`,
+//! which becomes a list of numbers. The text is cheaper, so it is the floor, without the cost of
+//! converting the bytes to digits and back.
 
 use crate::cost::{Cost, Stopwatch};
 use crate::ours::consumed;
@@ -19,14 +19,14 @@ use waterline::{Bytes, Codec, Durability, Index, JobLog, Jobs, Json, Store};
 
 const PUSHES: u64 = 200_000;
 const BLOCK: u64 = 256;
-/// A number of items that can be flushed one by one in a moment.
+/// Few enough items to flush one by one in a moment.
 const SYNCED: u64 = 1_024;
 const ITEMS: u64 = 1_000_000;
 /// The items that are pushed and trimmed, in blocks, before the front is read again.
 const TURNOVER: u64 = 10_000_000;
 /// The blocks that are not trimmed.
 const KEPT: u64 = 20;
-/// With its quotes 100 bytes of JSON.
+/// 100 bytes of JSON, with its quotes.
 const ITEM: [u8; 98] = [b'x'; 98];
 
 pub(crate) fn rows(table: &Table) {
@@ -52,7 +52,7 @@ pub(crate) fn rows(table: &Table) {
     front(table, &block);
 }
 
-/// Returns the megabytes on the disk after many items were pushed and most of them trimmed.
+/// Returns the megabytes on disk after many items were pushed and most of them trimmed.
 pub(crate) fn megabytes_left() -> u64 {
     let (dir, ..) = turned_over(&vec![text(); BLOCK as usize]);
     let files = std::fs::read_dir(dir.path()).expect("it is there").map(|file| file.and_then(|f| f.metadata()));
@@ -70,7 +70,7 @@ fn open(directory: &Path) -> DB {
     DB::open(&options, directory).expect("the database opens")
 }
 
-/// The program that a user would write by hand: a counter for keys, and items in JSON.
+/// What a user would write by hand: a counter for keys, and items in JSON.
 fn by_hand(item: &String, pushes: u64, batch: u64, synced: bool) -> Cost {
     let dir = tempfile::tempdir().expect("a directory for the database");
     let db = open(dir.path());
@@ -87,12 +87,12 @@ fn by_hand(item: &String, pushes: u64, batch: u64, synced: bool) -> Cost {
     begun.elapsed()
 }
 
-/// An item of 100 bytes that are no text.
+/// Returns an item of 100 bytes that are not text.
 fn binary() -> Vec<u8> {
     (0..100).map(|at: u8| at.wrapping_mul(167)).collect()
 }
 
-/// The hexadecimal digits of these bytes.
+/// Returns the hexadecimal digits of these bytes.
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -171,7 +171,7 @@ fn consuming_bytes(table: &Table, digits: &[String], bytes: &[Vec<u8>]) {
     );
 }
 
-/// Returns a log to which a million items were pushed, with its store and its directory.
+/// Returns a log of a million items, with its store and its directory.
 fn filled<T: Send + 'static, C: Codec<T>>(codec: C, block: &[T]) -> (tempfile::TempDir, (Store, JobLog<T, C>)) {
     let dir = tempfile::tempdir().expect("a directory for the database");
     let store = Store::open(dir.path()).expect("the database opens");
@@ -182,7 +182,7 @@ fn filled<T: Send + 'static, C: Codec<T>>(codec: C, block: &[T]) -> (tempfile::T
     (dir, (store, log))
 }
 
-/// Measures if reads at the front stay as fast as they are.
+/// Measures whether reads at the front stay fast.
 fn front(table: &Table, block: &[String]) {
     let name = "log: read in front, after 10 million";
     if !table.wants(name) {
@@ -200,7 +200,7 @@ fn front(table: &Table, block: &[String]) {
     );
 }
 
-/// Returns a log to which ten million items were pushed. All but a few blocks were trimmed at once.
+/// Returns a log of ten million items, all but a few blocks of which are trimmed.
 fn turned_over(block: &[String]) -> (tempfile::TempDir, JobLog<String>) {
     let dir = tempfile::tempdir().expect("a directory for the database");
     let log = Store::open(dir.path()).expect("the database opens").log("l").expect("it opens");

@@ -1,25 +1,26 @@
-//! The cost of a job, as a ratio to a floor that is measured in the same run. `make bench` prints
-//! three tables: ratios of times, those of latencies, and figures without a floor. The last line
-//! says which rows missed their limits. The exit code is 0 all the same, since machines differ.
+//! The cost of a job, as a ratio to a floor that is measured in the same run.
+//!
+//! `make bench` prints three tables: ratios of times, those of latencies, and figures without a
+//! floor. The last line says which rows missed their limits. The exit code is 0 even then, since
+//! machines differ. An argument selects the rows whose name contains it: `make bench
+//! ARGS=straggler`.
 //!
 //! Machines are noisy, so nothing is compared across runs. Each ratio is the quotient of two
-//! medians of seven rounds, beside the lowest and the highest ratio of one round. Within one
-//! process the floor and the subject take turns. Each time stands beside the CPU time of the
-//! process. The job is a
-//! no-op whose payload is its index. An argument selects the rows whose name contains it: `make
-//! bench ARGS=straggler`.
+//! medians of seven rounds, beside the lowest and the highest ratio of a round. The floor and the
+//! subject take turns in one process, whose CPU time is printed beside each time. The job is a
+//! no-op whose payload is its index.
 //!
 //! * **no-op**: beside one message through a bounded crossbeam channel (1024) with one producer and
 //!   one consumer. Nothing that hands jobs from one thread to another can cost less.
-//! * **by hand**: beside the program that a user would write instead: a channel of jobs to the
-//!   threads, one back, and a set of the jobs that are done.
-//! * **without read**: the same with a source that does not implement `read`, so that it is asked
-//!   for one job after the other. Also beside the same consumer of a source that does.
-//! * **failing source**: sources that fail now and then, beside the same ones that do not. See
+//! * **by hand**: beside what a user would write instead: a channel of jobs to the threads, one
+//!   back, and a set of the jobs that are done.
+//! * **without read**: the same with a source that does not implement `read`, so that its jobs are
+//!   read one by one. Also beside the same consumer of a source that does.
+//! * **failing source**: sources that fail now and then, beside ones that never do. See
 //!   `failing.rs`.
 //! * **gaps**: sources whose indices have gaps, beside one without. See `gaps.rs`.
 //! * **observed**: the no-op with an observer, beside the same without one. An observer costs two
-//!   reads of the clock and two calls for each job; nobody else pays for it.
+//!   reads of the clock and two calls for each job; other consumers do not pay for it.
 //! * **no-op in batches**: jobs in batches of 256, beside the same jobs one by one.
 //! * **async**: jobs that are futures, beside `buffer_unordered` with the same futures on the same
 //!   runtime. See `asynchronous.rs`.
@@ -41,9 +42,9 @@
 //!   of one by one.
 //!
 //! The page `costs` has figures of two virtual cores. A job costs about three hops: a lock, the
-//! window, and moving the job. Earlier designs cost more. It was 5 to 8 hops before workers read a
-//! quick source themselves, and before they were woken only when the awake ones did not cope. It
-//! was 5 to 24 hops when every job woke a sleeping thread.
+//! window, and moving the job. Earlier designs cost more: 5 to 8 hops before workers read a quick
+//! source themselves and were woken only when the awake ones did not cope, and 5 to 24 hops when
+//! every job woke a sleeping thread.
 
 use std::cell::{Cell, RefCell};
 use std::hint::black_box;
@@ -107,8 +108,7 @@ use self::table::{Row, Table};
 
 const COMPLETIONS: u64 = 1_000_000;
 
-/// Completes a million jobs in the pure core, in windows of this width, with the first job of each
-/// stuck.
+/// Completes a million jobs in the pure core, in windows of this width whose first job is stuck.
 fn straggle(width: u64) -> Cost {
     let limits = Limits { max_processing: 64, max_search_ahead: width };
     let begun = Stopwatch::now();

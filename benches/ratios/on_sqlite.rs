@@ -25,7 +25,7 @@ const ROWS: u64 = 800 * BLOCK;
 const BLOCK: u64 = 256;
 /// The jobs of a queue in a round.
 const QUEUED: u64 = 100 * BLOCK;
-/// A number of items that can be flushed one by one in a moment.
+/// Few enough items to flush one by one in a moment.
 const SYNCED: u64 = 512;
 const ITEMS: u64 = 1_000_000;
 /// The blocks that are not trimmed.
@@ -102,7 +102,7 @@ fn put_by_jobs(jobs: u64) -> Cost {
     begun.elapsed()
 }
 
-/// The same rows in a table of the user's own, by a statement of each job.
+/// The same rows in a table of the user's, by a statement of each job.
 fn executed_by_jobs(jobs: u64) -> Cost {
     let dir = tempfile::tempdir().expect("a directory for the database");
     let store = Store::attach_sqlite(dir.path().join("app.db")).expect("it opens");
@@ -118,7 +118,7 @@ fn executed_by_jobs(jobs: u64) -> Cost {
     begun.elapsed()
 }
 
-/// Pushes so many items, in blocks.
+/// Pushes this many items, in blocks.
 fn pushed(block: &[String], items: u64, durability: Durability) -> Cost {
     let (_dir, store) = opened(durability);
     let log = store.log::<String>("l").expect("it opens");
@@ -184,7 +184,7 @@ impl Ours {
     }
 }
 
-/// Returns the megabytes on the disk after a million items were pushed and most of them trimmed.
+/// Returns the megabytes on disk after a million items were pushed and most of them trimmed.
 pub(crate) fn megabytes_left() -> u64 {
     let (dir, store) = opened(Durability::Buffered);
     let log = store.log("l").expect("it opens");
@@ -198,8 +198,8 @@ pub(crate) fn megabytes_left() -> u64 {
     files.map(|file| file.map_or(0, |file| file.len())).sum::<u64>() >> 20
 }
 
-/// Returns the longest and the median time of a save, in milliseconds, while a million items of a
-/// log are deleted that were trimmed at once: a piece of them goes with each save.
+/// Returns the longest and the median time of a save, in milliseconds, while a million trimmed
+/// items of a log are deleted, a part of them with each save.
 pub(crate) fn trim_ms() -> (f64, f64) {
     let (_dir, store) = opened(Durability::Buffered);
     let log = store.log("l").expect("it opens");

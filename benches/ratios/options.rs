@@ -40,8 +40,7 @@ use waterline_queue::{
 const JOBS: u64 = 60 * BLOCK;
 const BLOCK: u64 = 256;
 
-/// An option: its name, the settings of the queue and of each job, and the most that it may cost a
-/// push and a run.
+/// An option: its name, its settings, and the most that it may cost a push and a run.
 struct Choice {
     name: &'static str,
     options: fn(QueueOptions) -> QueueOptions,

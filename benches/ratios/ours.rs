@@ -1,4 +1,4 @@
-//! What is measured in several places: our consumers.
+//! Our consumers, as several benchmarks measure them.
 
 use crate::cost::{Cost, Stopwatch};
 #[cfg(any(feature = "rocksdb", feature = "sqlite"))]
@@ -10,7 +10,7 @@ use waterline::{Builder, Consumer, Event, Index, Jobs, MemoryProgress, Progress}
 
 /// The jobs of a round.
 pub const JOBS: u64 = 500_000;
-/// A number of jobs that take a fifth of a second if they are asked for one by one.
+/// Jobs that take a fifth of a second if they are read one by one.
 pub const SLOW_JOBS: u64 = 192;
 
 /// Runs a consumer from start to end.
@@ -50,7 +50,7 @@ pub fn consume_slowly(in_runs: bool) -> Cost {
     begun.elapsed()
 }
 
-/// Consumes so many items of a log, with the progress of this round.
+/// Consumes this many items of a log, with the progress of this round.
 #[cfg(any(feature = "rocksdb", feature = "sqlite"))]
 pub fn consumed<T: Send + 'static, C: waterline::Codec<T>>(
     store: &waterline::Store,

@@ -107,7 +107,7 @@ impl Ours {
     }
 }
 
-/// Pushes jobs one by one, and awaits each.
+/// Pushes jobs one by one, and waits for each.
 fn picked_up(push: impl Fn(u64), said: &crossbeam_channel::Receiver<u64>) -> Cost {
     let begun = Stopwatch::now();
     for job in 0..PICKUPS {

@@ -1,4 +1,4 @@
-//! The cost of keeping the jobs that are done above the watermark, and of resuming from them.
+//! The cost of keeping the jobs done above the watermark, and of resuming from them.
 
 use crate::sources::Numbers;
 use crate::table::median;
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use waterline::Done;
 use waterline::{Consumer, Retry, Store};
 
-/// Returns the milliseconds to start a consumer on an open store. Of a million jobs every second
-/// one is done, at random.
+/// Returns the milliseconds to start a consumer on an open store, with half of a million jobs done
+/// at random.
 pub(crate) fn start_ms(open: impl Fn(&Path) -> Store) -> f64 {
     const WINDOW: u64 = 1_000_000;
     let dir = tempfile::tempdir().expect("a directory for the database");
@@ -45,8 +45,8 @@ pub(crate) fn start_ms(open: impl Fn(&Path) -> Store) -> f64 {
 #[cfg(feature = "rocksdb")]
 const AROUND: u64 = 7 + 12 + 4;
 
-/// Returns the bytes that RocksDB gets while jobs finish at random in a window of 100,000, as a
-/// share of 24 bytes for each save and 3 for each job.
+/// Returns the bytes written to RocksDB while jobs finish at random in a window of 100,000,
+/// relative to 24 bytes per save and 3 per job.
 #[cfg(feature = "rocksdb")]
 pub(crate) fn share_of_bytes() -> f64 {
     const WINDOW: usize = 100_000;

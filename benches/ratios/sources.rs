@@ -24,8 +24,8 @@ impl Jobs for Numbers {
     }
 }
 
-/// The same with the default `read`, which asks for one job after the other. A user's first source
-/// is like this.
+/// The same with the default `read`, which reads one job after the other, as a user's first source
+/// does.
 pub(crate) struct OneByOne(pub(crate) u64);
 
 impl Jobs for OneByOne {
@@ -40,7 +40,7 @@ impl Jobs for OneByOne {
     }
 }
 
-/// A source that takes a millisecond for each call, like one at the other end of a network.
+/// A source that takes a millisecond for each call, as at the other end of a network.
 pub(crate) struct Slow {
     pub(crate) jobs: u64,
     /// True if a run is one call.

@@ -1,8 +1,8 @@
-//! Results that are written into SQLite in one transaction with the progress, beside the same
-//! statements by hand. Each job has a row of 100 bytes and adds to one of a hundred counters.
+//! Results written into SQLite in one transaction with the progress, beside the same statements by
+//! hand. Each job has a row of 100 bytes and adds to one of a hundred counters.
 //!
-//! By hand means one thread that has the rows at hand: no source, no threads, no progress. It makes
-//! a transaction of 1,024 jobs, or one for each job, which is the loop that most people begin with.
+//! By hand means one thread with the rows at hand: no source, no threads, no progress. It makes a
+//! transaction of 1,024 jobs, or one for each job, which is the loop that most people begin with.
 
 use crate::adapter::{SqliteProgress, TABLES};
 use crate::cost::{Cost, Stopwatch};
@@ -12,7 +12,7 @@ use std::path::Path;
 use waterline::{BoxError, Consumer, Index, MemoryJobs};
 
 const JOBS: u64 = 200_000;
-/// A number of transactions that can be made in a moment.
+/// Few enough transactions to make in a moment.
 const ALONE: u64 = 20_000;
 const COUNTERS: u64 = 100;
 const ROW: [u8; 100] = [7; 100];

@@ -1,9 +1,9 @@
-//! Tables and writes of one's own, beside the calls of RocksDB that a user would make by hand.
+//! Tables and writes of a user, beside the RocksDB calls that they would make by hand.
 //!
 //! RocksDB walks backwards more slowly than forwards: 10 rows from the end take 1.4 times as long
-//! as 10 rows from the beginning where the rows are in files, and twice as long where they are
-//! still in memory. Neither depends on the number of rows. Many keys at once pay where the rows are
-//! in files.
+//! as 10 rows from the beginning if the rows are in files, and twice as long while they are in
+//! memory. Neither depends on the number of rows. Reading many keys at once pays off if the rows
+//! are in files.
 
 use crate::cost::{Cost, Stopwatch};
 use crate::table::{Row, Table};
@@ -15,11 +15,11 @@ use waterline::{Durability, Store};
 
 const WRITES: u64 = 100_000;
 const BLOCK: u64 = 256;
-/// A number of writes that can be flushed one by one in a moment.
+/// Few enough writes to flush one by one in a moment.
 const SYNCED: u64 = 1_024;
 const ROWS: u64 = 500_000;
 const LOOKS: u64 = 2_000;
-/// The rows at an end of a table that one look takes.
+/// The rows that a short look reads at one end of a table.
 const SHORT: usize = 10;
 const VALUE: [u8; 100] = [7; 100];
 
@@ -56,7 +56,7 @@ fn by_hand(writes: u64, batch: u64, synced: bool) -> Cost {
     begun.elapsed()
 }
 
-/// Writes so many rows from several threads, so many at a time.
+/// Writes this many rows from several threads, in batches.
 fn written(writes: u64, batch: u64, threads: u64, durability: Durability) -> Cost {
     let dir = tempfile::tempdir().expect("a directory for the database");
     let store = Store::options().durability(durability).open(dir.path()).expect("the database opens");
@@ -80,7 +80,7 @@ fn written(writes: u64, batch: u64, threads: u64, durability: Durability) -> Cos
     begun.elapsed()
 }
 
-/// A store whose table has so many rows.
+/// Returns a store with a table of this many rows.
 fn filled(directory: &Path, rows: u64) -> (Store, waterline::Table) {
     let store = Store::open(directory).expect("the database opens");
     let table = store.table("r").expect("a name");
@@ -102,7 +102,7 @@ fn looks(table: &Table) {
     }
     let dir = tempfile::tempdir().expect("a directory for the database");
     drop(filled(dir.path(), ROWS));
-    // Opened again, it has its rows in files, as most stores have.
+    // Opened again, the store has its rows in files, as most stores do.
     let store = Store::open(dir.path()).expect("the database opens");
     let rows = store.table("r").expect("a name");
     // Each look begins elsewhere.

@@ -11,11 +11,11 @@ pub fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// The tables. They print row by row.
+/// The tables, which are printed row by row.
 pub struct Table {
-    /// A part of the names of the rows to measure.
+    /// Only rows whose name has this part are measured.
     pub wanted: Option<String>,
-    /// The number of rows that have a limit, and the names of those that missed it.
+    /// The number of rows with a limit, and the names of those that missed it.
     pub limited: Cell<usize>,
     pub missed: RefCell<Vec<String>>,
 }
@@ -35,7 +35,7 @@ impl Table {
     }
 
     /// Measures the floor and the subject in turns, and prints the ratio of their medians, with the
-    /// lowest and the highest one of a round.
+    /// lowest and the highest ratio of a round.
     pub fn row(&self, Row { name, floor, times, most }: Row<'_>, lowest: impl Fn() -> Cost, ours: impl Fn() -> Cost) {
         if !self.wants(name) {
             return;
@@ -55,7 +55,7 @@ impl Table {
         self.note(name, ratio, most);
     }
 
-    /// Notes if a row missed its limit.
+    /// Records whether a row missed its limit.
     pub fn note(&self, name: &str, value: f64, most: f64) {
         self.limited.set(self.limited.get() + 1);
         if value > most {

@@ -1,18 +1,18 @@
-//! The time and the CPU time of a run.
+//! The elapsed time and the CPU time of a run.
 
 use cpu_time::ProcessTime;
 use std::iter::Sum;
 use std::ops::{Add, Mul};
 use std::time::{Duration, Instant};
 
-/// The time on the clock, and that of all threads of the process on the processor.
+/// The elapsed time, and the CPU time of all threads of the process.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
     pub(crate) wall: Duration,
     pub(crate) cpu: Duration,
 }
 
-/// A clock and the CPU time at the beginning of a run.
+/// The clock and the CPU time at the beginning of a run.
 pub(crate) struct Stopwatch(Instant, ProcessTime);
 
 impl Stopwatch {

@@ -1,5 +1,7 @@
-//! Jobs that each put a row of 100 bytes and add to one of a hundred counters, in one write with
-//! the progress: as effects of transactional jobs, and by hand, many jobs in a write. By hand the
+//! Jobs that put a row of 100 bytes and add to one of a hundred counters, in one write with the
+//! progress.
+//!
+//! They do so as effects of transactional jobs, and by hand, many jobs in a write. By hand the
 //! counters are in memory, so a write has the last value of each.
 
 use std::collections::BTreeMap;
@@ -10,7 +12,7 @@ use waterline::{Consumer, MemoryJobs, Store};
 const COUNTERS: u64 = 100;
 const ROW: [u8; 100] = [7; 100];
 
-/// Runs so many jobs through a consumer.
+/// Runs this many jobs through a consumer.
 pub(crate) fn by_jobs(store: &Store, jobs: u64, in_flight: usize, run: impl Fn(u64) + Send + Sync + 'static) {
     let [rows, counters] = ["rows", "counters"].map(|name| store.table(name).expect("a good name"));
     Consumer::builder((0..jobs).collect::<MemoryJobs<u64>>(), store.progress("effects"))
@@ -25,7 +27,7 @@ pub(crate) fn by_jobs(store: &Store, jobs: u64, in_flight: usize, run: impl Fn(u
         .expect("the disk takes it");
 }
 
-/// Runs so many jobs in batches of so many, with a write for each.
+/// Runs this many jobs in batches, with one write for each.
 pub(crate) fn by_hand(database: &mut impl Database, jobs: u64, batch: u64, run: impl Fn(Range<u64>)) {
     let mut counters = BTreeMap::<u64, i64>::new();
     for first in (0..jobs).step_by(batch as usize) {
@@ -43,10 +45,10 @@ pub(crate) fn by_hand(database: &mut impl Database, jobs: u64, batch: u64, run: 
 
 /// The database of a user.
 pub(crate) trait Database {
-    /// Makes a new one in this directory.
+    /// Creates a database in this directory.
     fn create(directory: &Path) -> Self;
 
-    /// Writes the rows of these jobs, the counters, and the progress at once.
+    /// Writes the rows of these jobs, the counters and the progress at once.
     fn write(&mut self, jobs: Range<u64>, counters: &BTreeMap<u64, i64>);
 }
 

@@ -1,4 +1,5 @@
-//! The time from a push to the job, and from the end of a job to whoever waits for the watermark.
+//! The time from a push to its job, and from the end of a job to a caller that waits for the
+//! watermark.
 
 use crate::protocol::{Answer, each_prepared, each_timed};
 use crossbeam_channel::{Receiver, unbounded};
@@ -6,7 +7,7 @@ use std::time::Duration;
 use waterline::{BoxError, Builder, Consumer, Done, Jobs, MemoryJobs, MemoryProgress, Progress, Store};
 use waterline_queue::{NewJob, Outcome, Queue, QueueOptions, Runner};
 
-/// From a push into memory to the job of an idle consumer.
+/// Measures from a push into memory to the job of an idle consumer.
 pub(crate) fn pushed_in_memory(times: u64) -> Answer {
     let jobs = MemoryJobs::new();
     let (consumer, said) = told(Consumer::builder(jobs.clone(), MemoryProgress::new()));
@@ -15,7 +16,7 @@ pub(crate) fn pushed_in_memory(times: u64) -> Answer {
     answer
 }
 
-/// From a push to a log to the job of an idle consumer.
+/// Measures from a push to a log to the job of an idle consumer.
 pub(crate) fn pushed_to_log(store: &Store, times: u64) -> Answer {
     let log = store.log::<u64>("l").expect("a good name");
     let (consumer, said) = told(Consumer::builder(log.clone(), store.progress("p")));
@@ -24,7 +25,7 @@ pub(crate) fn pushed_to_log(store: &Store, times: u64) -> Answer {
     answer
 }
 
-/// From a push to a queue to the handler of an idle runner.
+/// Measures from a push to a queue to the handler of an idle runner.
 pub(crate) fn pushed_to_queue(store: &Store, times: u64) -> Answer {
     let queue = Queue::open(store, "q", QueueOptions::default()).expect("it opens");
     let (say, said) = unbounded();
@@ -40,7 +41,7 @@ pub(crate) fn pushed_to_queue(store: &Store, times: u64) -> Answer {
     answer
 }
 
-/// Starts a consumer whose jobs say which one runs.
+/// Starts a consumer whose jobs report their index.
 fn told<J: Jobs<Job = u64>, P: Progress>(builder: Builder<J, P>) -> (Consumer, Receiver<u64>) {
     let (say, said) = unbounded();
     let consumer = builder.max_processing(2).start(move |job| Ok::<_, BoxError>(say.send(job.payload)?));
@@ -54,7 +55,7 @@ fn each_pushed(times: u64, said: &Receiver<u64>, push: impl Fn(u64)) -> Answer {
     })
 }
 
-/// From the report of a job to whoever waits for the watermark, which is saved in this store.
+/// Measures from the end of a job to a caller that waits for the watermark, saved in this store.
 pub(crate) fn seen(store: &Store, times: u64) -> Answer {
     let jobs = MemoryJobs::new();
     let (hand, handed) = unbounded();

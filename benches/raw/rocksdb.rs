@@ -8,7 +8,6 @@ use rocksdb::{ColumnFamily, DB, Options, WriteBatch, WriteOptions};
 const ROW: [u8; 48] = [7; 48];
 const HEAD: [u8; 181] = [3; 181];
 
-/// The raw loop.
 pub(crate) struct Raw {
     db: DB,
     synced: bool,
@@ -35,7 +34,7 @@ impl Raw {
         self.db.write_opt(batch, &options).expect("the disk takes it");
     }
 
-    /// Pushes so many jobs, in writes of so many.
+    /// Pushes this many jobs, in writes of a block each.
     pub(crate) fn push(&self, jobs: u64, block: u64) -> Cost {
         let (rows, entries) = (self.family("rows"), self.family("entries"));
         let payload = serde_json::to_vec(&"x".repeat(98)).expect("it is text");
@@ -53,7 +52,7 @@ impl Raw {
         begun.elapsed()
     }
 
-    /// Runs so many jobs, and drops them at their ends if that is asked for.
+    /// Runs this many jobs, and drops them at their ends if asked to.
     pub(crate) fn run(&self, jobs: u64, drop: bool) -> Cost {
         let (rows, entries) = (self.family("rows"), self.family("entries"));
         let get = |family, key: Vec<u8>| self.db.get_cf(family, key).expect("it is read").expect("it is there");

@@ -1,5 +1,5 @@
-//! The statements of a user who has no store: prepared ones, in transactions of a connection of its
-//! own, with a write-ahead log.
+//! The statements of a user without a store: prepared, in transactions of one connection, with a
+//! write-ahead log.
 
 use crate::cost::{Cost, Stopwatch};
 use rusqlite::{CachedStatement, Connection};
@@ -39,7 +39,7 @@ impl Raw {
         self.connection.prepare_cached(sql).expect("the tables are there")
     }
 
-    /// Writes the rows in transactions of so many.
+    /// Writes the rows in transactions of this many.
     fn in_transactions(&self, rows: u64, batch: u64, write: impl Fn(&mut CachedStatement<'_>, u64)) -> Cost {
         let begun = Stopwatch::now();
         for first in (0..rows).step_by(batch as usize) {
@@ -78,10 +78,10 @@ impl Raw {
 
 pub(crate) const UPSERT: &str = "INSERT INTO rows (k, v) VALUES (?1, ?2) ON CONFLICT (k) DO UPDATE SET v = excluded.v";
 
-/// The rows of a queue, in two tables: one thread that reads and writes what a queue reads and
-/// writes for a job. For each job it reads four rows, puts five, and deletes one, in a transaction
-/// for the end of a job and the claim of the next one: a queue whose jobs do nothing makes nine for
-/// ten jobs.
+/// The rows of a queue, in two tables: one thread that reads and writes what a queue does.
+///
+/// For each job it reads four rows, puts five and deletes one, in one transaction for the end of a
+/// job and the claim of the next. (A queue whose jobs do nothing makes nine for ten jobs.)
 pub(crate) struct RawQueue(Raw);
 
 /// The lengths of the records: a row, and the counters and cursors.
@@ -95,7 +95,7 @@ impl RawQueue {
         Self(raw)
     }
 
-    /// Pushes so many jobs, in transactions of so many.
+    /// Pushes this many jobs, in transactions of a block each.
     pub(crate) fn push(&self, jobs: u64, block: u64) -> Cost {
         let payload = serde_json::to_vec(&"x".repeat(98)).expect("it is text");
         let begun = Stopwatch::now();
