@@ -1,12 +1,11 @@
-//! What the questions share: the store of a run, and the answer to what is not asked.
+//! What the questions share: the store of a run, and the answer to any other question.
 
 use crate::protocol::{Answer, Question};
 use waterline::{Durability, Engine, Store};
 
 pub const OTHER: Answer = Answer::None("not asked");
 
-/// Opens the store of this run, on the engine of this name. `None` if the program was built
-/// without it.
+/// Opens the store of this run on this engine; `None` if it was not compiled in.
 pub fn open(question: &Question, engine: &str, durability: Durability) -> Option<Store> {
     let engine = match engine {
         "memory" => return Some(Store::in_memory()),

@@ -82,7 +82,7 @@ mod by_hand {
         }
     }
 
-    /// Reads the log in pages, and saves how far it is behind each of them.
+    /// Reads the log in pages, and saves the position after each of them.
     fn consume(connection: &Connection, question: &Question) {
         let block = question.number("block").max(1);
         let sql = |sql: &str| connection.prepare_cached(sql).expect("the table is there");

@@ -1,4 +1,4 @@
-//! Effects that happen exactly once, beside one thread or a pool of rayon that computes the jobs,
+//! Effects that happen exactly once, beside one thread or a pool of rayon that computes the jobs
 //! and writes the effects of many of them at once.
 
 use crate::counted::{self, Database};

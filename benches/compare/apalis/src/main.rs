@@ -55,7 +55,7 @@ async fn job(_: String, told: Data<UnboundedSender<()>>) -> Result<(), BoxDynErr
     Ok(())
 }
 
-/// Starts a worker on a backend, and returns the end at which its jobs are told.
+/// Starts a worker on a backend, and returns the channel on which its jobs report.
 macro_rules! work {
     ($runtime:expr, $backend:expr, $at_a_time:expr) => {{
         let (tell, told) = unbounded_channel::<()>();
@@ -73,8 +73,9 @@ fn run(runtime: &Runtime, storage: SqliteStorage<String>, question: &Question) -
     })
 }
 
-/// An idle worker would look again with its heartbeat, after 30 seconds. (The callback of SQLite,
-/// which its page has for that, did not wake it here.) Its page has this interval, too.
+/// An idle worker would look again only with its heartbeat, after 30 seconds. (The callback of
+/// SQLite, which apalis documents for that, did not wake it here.) Its documentation has this
+/// interval, too.
 fn pushed(runtime: &Runtime, mut storage: SqliteStorage<String>) -> Answer {
     let mut told = work!(runtime, storage.clone().poll_with_interval(Duration::from_millis(500)), 2);
     protocol::each_timed(LATENCIES, |_| {

@@ -1,5 +1,5 @@
-//! The program that a user writes by hand: a channel of jobs to some threads, one back, a set of
-//! what finished out of order, and a window of 10,000. It retries nothing and has no status.
+//! What a user writes by hand: a channel of jobs to some threads, one back, a set of what finished
+//! out of order, and a window of 10,000. It has no retries and no status.
 
 use crossbeam_channel::{Receiver, bounded, unbounded};
 use protocol::{Answer, Finished, InOrder, Question, Saved, Shape, Task, WINDOW, result};
@@ -54,7 +54,7 @@ fn stream(question: &Question) -> Answer {
     })
 }
 
-/// A job that is pushed to a thread that waits.
+/// Measures a push to a thread that waits.
 fn pushed() -> Answer {
     let (hand, jobs) = bounded::<u64>(CHANNEL);
     let (say, said) = unbounded();
@@ -68,8 +68,8 @@ fn pushed() -> Answer {
     answer
 }
 
-/// The time from the end of a job to whoever waits for the watermark, as the job's end is its first
-/// step: a report to the thread that keeps the set, and a word of it to the one that waits.
+/// Measures from the end of a job to a thread that waits for the watermark: a report to the thread
+/// that keeps the set, and its message to the waiting one.
 fn seen(question: &Question) -> Answer {
     if question.word("store") != "memory" {
         return Answer::None("its file is written each millisecond");

@@ -1,6 +1,6 @@
 //! The disruptor: a ring, and a thread for each worker. Each worker sees all events and takes every
-//! n-th of them. One thread behind the workers sees the events that all of them have passed, so the
-//! results come out in order. Each thread spins while it has nothing to do.
+//! n-th of them. One thread after the workers sees the events that all of them have passed, so the
+//! results come out in order. Idle threads spin.
 
 use disruptor::{BusySpin, Producer, Sequence, build_single_producer};
 use protocol::{Answer, InOrder, Question, Saved, Shape, Task, result};
@@ -56,7 +56,7 @@ fn stream(question: &Question) -> Answer {
     })
 }
 
-/// A job that is pushed to a thread that spins.
+/// Measures a push to a thread that spins.
 fn pushed() -> Answer {
     let seen = Arc::new(AtomicU64::new(0));
     let see = seen.clone();

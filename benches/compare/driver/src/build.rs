@@ -17,7 +17,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Builds all of them.
+    /// Builds all programs.
     pub fn build() -> Result<Self> {
         let mut programs = Self { paths: BTreeMap::new(), about: BTreeMap::new() };
         let own = std::env::current_exe()?;
@@ -62,8 +62,8 @@ impl Programs {
     }
 }
 
-/// Builds the program of the workspace, with the profile and the features of `make bench`, so that
-/// RocksDB is not compiled for it. `NO_ROCKSDB=1` leaves out its columns.
+/// Builds the program of the workspace with the profile and the features of `make bench`, which has
+/// compiled RocksDB already. `NO_ROCKSDB=1` leaves out its columns.
 fn ours() -> Result<PathBuf> {
     let mut cargo = Command::new("cargo");
     cargo.current_dir(checkout());

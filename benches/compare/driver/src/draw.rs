@@ -57,7 +57,7 @@ fn with_table(text: &str, heading: &str, table: &[String]) -> Result<String> {
     Ok(format!("{before}{prose}{}{}", lines(table), behind(rest)))
 }
 
-/// Returns the text with these lines in place of the table whose first line begins like this.
+/// Returns the text with these lines in place of the table with this first line.
 fn with_lines(text: &str, first: &str, table: &[String]) -> Result<String> {
     let at = text.find(&format!("\n{first}")).ok_or_else(|| format!("there is no table {first:?}"))? + 1;
     let (before, rest) = text.split_at(at);
@@ -68,7 +68,7 @@ fn lines(table: &[String]) -> String {
     table.iter().map(|line| format!("{line}\n")).collect()
 }
 
-/// Returns the text behind the table with which it begins.
+/// Returns the text after the table with which it begins.
 fn behind(text: &str) -> String {
     text.split_inclusive('\n').skip_while(|line| line.starts_with('|')).collect()
 }

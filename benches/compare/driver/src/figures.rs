@@ -5,7 +5,7 @@ use crate::result::Result;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// The answer of one run. Times are nanoseconds a job.
+/// The answer of one run. Times are nanoseconds per job.
 #[derive(Clone, Debug, Default)]
 pub struct Figure {
     pub row: String,
@@ -72,7 +72,7 @@ impl Figures {
         Ok(figures)
     }
 
-    /// Returns the median, the lowest and the highest of a value of a cell, if it has one.
+    /// Returns the median, the lowest and the highest value of a cell, if it has one.
     pub fn spread(&self, row: &str, column: &str, value: impl Fn(&Figure) -> f64) -> Option<[f64; 3]> {
         let cell = self.all.iter().filter(|figure| figure.row == row && figure.column == column);
         let mut values: Vec<_> = cell.filter(|figure| figure.none.is_empty()).map(value).collect();
@@ -96,7 +96,7 @@ pub fn figures(name: &str) -> Result<Figures> {
     Figures::read(&raw().join(format!("{name}.csv")))
 }
 
-/// The unit of numbers of this size: its name and its length.
+/// Returns the unit for numbers of this size: its name and its length.
 pub fn unit(nanos: f64) -> (&'static str, f64) {
     match nanos {
         ..10_000.0 => ("ns", 1.0),

@@ -12,7 +12,7 @@ const STANDSTILL: Duration = Duration::from_millis(300);
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Returns how many jobs finished before the kill and ran again after it, and how many never ran.
-/// An error is the reason why there is no figure.
+/// An error is the reason for a missing figure.
 pub fn lives(program: &Path, words: &[String], directory: &Path, jobs: u64) -> Result<(u64, u64)> {
     let marks = [directory.join("first"), directory.join("second")];
     let start = |life: usize| {

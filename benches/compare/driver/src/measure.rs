@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 7;
 
-/// The longest run. A column that takes longer has no figure in this row.
+/// The time limit of a run. A column that takes longer has no figure in this row.
 const LIMIT: Duration = Duration::from_secs(20);
 
 pub fn measure(words: &[String]) -> Result<()> {
@@ -41,7 +41,7 @@ pub fn measure(words: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the iterations of a microsecond of work: the median of many tries.
+/// Returns the iterations that take a microsecond: the median of many tries.
 fn calibrated() -> f64 {
     let mut tries: Vec<_> = (0..101)
         .map(|_| {
@@ -76,7 +76,7 @@ fn about(programs: &Programs, question: &Question, rounds: usize, iterations: f6
     Ok(about)
 }
 
-/// Runs all columns of a row in turn, so many rounds.
+/// Runs all columns of a row in turn, this many rounds.
 fn measured(programs: &Programs, question: &Question, row: &Row, rounds: usize) -> Result<Vec<Figure>> {
     let (mut figures, mut without) = (Vec::new(), BTreeSet::new());
     for round in 1..=rounds {

@@ -27,8 +27,8 @@ const COLOURS: [RGBColor; 7] = [
 /// A group of bars: its name, and a value for each column that has one.
 type Group = (String, Vec<Option<f64>>);
 
-/// Draws all plots. Rustdoc has no files beside its pages, so it takes them from definitions of
-/// links that hold the pictures.
+/// Draws all plots. Rustdoc cannot have files beside its pages, so it takes the plots from link
+/// definitions that contain them.
 pub fn draw() -> Result<()> {
     let stream = figures("stream")?;
     let rows = ["no-op, 2 in flight", "1 µs, 2 in flight", "10 µs, 2 in flight", "100 µs, 2 in flight"];

@@ -2,7 +2,7 @@
 
 /// A table of the comparison.
 pub struct Question {
-    /// The name, which the programs know, too.
+    /// The name, as the programs know it.
     pub name: &'static str,
     /// The heading of its table in docs/compare.md.
     pub heading: &'static str,
@@ -21,7 +21,7 @@ pub struct Row {
     pub kind: Kind,
 }
 
-/// The figure that a row has.
+/// Which figure a row has.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// The time of a job.
@@ -81,7 +81,7 @@ const DURABLE: &[(&str, &str)] = &[
     ("apalis", "apalis-sqlite"),
 ];
 
-/// Returns all questions. `iterations` makes a microsecond.
+/// Returns all questions. `iterations` take a microsecond.
 pub fn all(iterations: f64) -> Vec<Question> {
     let question = |name, heading, columns, rows| Question { name, heading, columns, rows };
     vec![
@@ -130,7 +130,7 @@ fn shapes(iterations: f64) -> Vec<Row> {
     let mut rows = Vec::new();
     for (name, words, _) in [&nothing, &ten] {
         let words = format!("stream shape=stuck {words} in_flight=8");
-        // As many as the window of those that have one.
+        // As many as the window of the programs that have one.
         rows.push(row(format!("one stuck, {name}, 8 in flight"), Kind::Time, protocol::WINDOW, &words));
     }
     for (name, words, jobs) in [&nothing, &ten] {

@@ -1,4 +1,4 @@
-//! A result with any error: whoever runs the driver reads its text.
+//! A result with any error, whose text is for the person who runs the driver.
 
 use std::error::Error;
 

@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Tells the other end of each job. The worker wants a context that can be printed.
+/// Reports each job. The worker needs a context that implements `Debug`.
 #[derive(Clone, Debug)]
 struct Told(UnboundedSender<()>);
 

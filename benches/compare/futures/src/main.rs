@@ -1,5 +1,5 @@
-//! `buffer_unordered` and `buffered` of the crate futures, on a tokio runtime. Without `spawn` all
-//! futures are polled by one task, so jobs that compute run one after the other.
+//! `buffer_unordered` and `buffered` of the crate futures, on a tokio runtime. Without `spawn` one
+//! task polls all futures, so jobs that compute run one after the other.
 
 use futures_util::stream::{self, StreamExt};
 use protocol::{Answer, Finished, InOrder, Question, Saved, Shape, Task, Work, result};
@@ -63,7 +63,7 @@ fn stream(question: &Question) -> Answer {
     })
 }
 
-/// A job that is pushed to a task that waits.
+/// Measures a push to a task that waits.
 fn pushed() -> Answer {
     let runtime = tokio::runtime::Runtime::new().expect("the runtime starts");
     let (hand, mut jobs) = mpsc::channel::<u64>(1_024);

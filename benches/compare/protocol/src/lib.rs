@@ -1,11 +1,10 @@
-//! The line that the driver and the programs speak, and the parts of a program that must be the
-//! same in all of them: the work of a job, the progress that a user would add by hand, and the
-//! record of the jobs that ran.
+//! What the driver and the programs say to each other, and what must be the same in all programs.
 //!
-//! The driver starts a program with words like `question=stream`, and the program answers with one
-//! line of such words: `wall=… cpu=…` in nanoseconds for the whole run, `p50=… p99=…` for
-//! latencies, or `none=` and the reason. With the word `about` it prints a line for each of its
-//! columns: the name, and its version with its settings.
+//! The shared parts are the work of a job, the progress that a user would add by hand, and the
+//! record of the jobs that ran. The driver starts a program with words like `question=stream`, and
+//! the program answers with one line of such words: `wall=… cpu=…` in nanoseconds for the whole
+//! run, `p50=… p99=…` for latencies, or `none=` and the reason. With the word `about` it prints a
+//! line for each of its columns: the name, and its version with its settings.
 
 use cpu_time::ProcessTime;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +33,7 @@ pub struct Question(BTreeMap<String, String>);
 pub enum Answer {
     /// The time and the CPU time of all jobs.
     Time { wall: Duration, cpu: Duration },
-    /// The time of each job that waited for nothing, and the CPU time of all.
+    /// The time of each job, which waited for no other one, and the CPU time of all.
     Latencies { each: Vec<Duration>, cpu: Duration },
     /// There is no answer, for this reason.
     None(&'static str),
@@ -44,7 +43,7 @@ pub enum Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     Nothing,
-    /// So many iterations of [`spin`].
+    /// This many iterations of [`spin`].
     Spin(u64),
     /// A wait of a millisecond.
     Sleep,
@@ -54,13 +53,13 @@ pub enum Work {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     Plain,
-    /// The first job ends behind all others.
+    /// The first job ends after all others.
     Stuck,
     /// The results of the jobs come out in order.
     Ordered,
 }
 
-/// Answers the question of the driver. `about` has the columns of the program, and what each is.
+/// Answers the question of the driver. `about` has the columns, and what each is.
 pub fn answer(about: &[(&str, String)], answer: impl FnOnce(&Question) -> Answer) -> ExitCode {
     let words: Vec<_> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     if words == ["about"] {
@@ -101,7 +100,7 @@ impl Question {
         self.number("in_flight") as usize
     }
 
-    /// Returns the empty directory for the files of this run. A second life has that of the first.
+    /// Returns the empty directory of this run. A second life gets that of the first.
     pub fn directory(&self) -> PathBuf {
         PathBuf::from(self.word("directory"))
     }
@@ -123,24 +122,24 @@ impl Question {
     }
 }
 
-/// Measures the time and the CPU time of this.
+/// Measures the elapsed time and the CPU time of this call.
 pub fn timed(run: impl FnOnce()) -> Answer {
     let (wall, cpu) = (Instant::now(), ProcessTime::now());
     run();
     Answer::Time { wall: wall.elapsed(), cpu: cpu.elapsed() }
 }
 
-/// Measures each of so many calls, which end once the effect of the call is seen.
+/// Measures this many calls, each of which ends once its effect is seen.
 pub fn each_timed(times: u64, mut call: impl FnMut(u64)) -> Answer {
     each_prepared(times, |_| (), |number, ()| call(number))
 }
 
-/// The same with something for each call that is made before the clock starts.
+/// Does the same with a value for each call that is made before the clock starts.
 pub fn each_prepared<T>(times: u64, mut make: impl FnMut(u64) -> T, mut call: impl FnMut(u64, T)) -> Answer {
     let cpu = ProcessTime::now();
     let each = (0..times).map(|number| {
         let made = make(number);
-        // Without a rest between them the threads would still be awake.
+        // Without a rest the threads would still be awake.
         rest(Duration::from_micros(500));
         let begun = Instant::now();
         call(number, made);
@@ -150,7 +149,7 @@ pub fn each_prepared<T>(times: u64, mut make: impl FnMut(u64) -> T, mut call: im
     Answer::Latencies { each, cpu: cpu.elapsed() }
 }
 
-/// Computes for so many iterations. Each needs the result of the one before.
+/// Computes this many iterations, each of which needs the result of the one before.
 #[inline(never)]
 pub fn spin(iterations: u64) -> u64 {
     let mut state = black_box(iterations);
@@ -213,7 +212,7 @@ impl Task {
         self.stuck && index == 0 && self.done.load(Ordering::Relaxed) < self.jobs - 1 || self.hangs == Some(index)
     }
 
-    /// Notes that this job did its work.
+    /// Records that this job did its work.
     pub fn ran(&self, index: u64) {
         if self.stuck {
             self.done.fetch_add(1, Ordering::Relaxed);
@@ -224,7 +223,7 @@ impl Task {
     }
 }
 
-/// The jobs that finished: the lowest one that did not, and a set of those above it.
+/// The finished jobs: the lowest one that is missing, and a set of those above it.
 #[derive(Debug, Default)]
 pub struct Finished {
     watermark: u64,
@@ -236,7 +235,7 @@ impl Finished {
         Self { watermark, above: BTreeSet::new() }
     }
 
-    /// Notes a job, and returns the lowest index that is not done.
+    /// Records a job, and returns the lowest index that is not done.
     pub fn note(&mut self, index: u64) -> u64 {
         if index == self.watermark {
             self.watermark += 1;
@@ -293,8 +292,8 @@ impl InOrder {
     }
 }
 
-/// The durable progress that a user adds by hand: a file with the watermark, which a thread writes
-/// each millisecond. It is the least that outlives the process: nothing is flushed.
+/// The durable progress that a user adds by hand: a file with the watermark, written by a thread
+/// every millisecond. It is the least that outlives the process: nothing is flushed.
 #[derive(Debug)]
 pub struct Saved {
     watermark: Arc<AtomicU64>,
@@ -303,7 +302,7 @@ pub struct Saved {
 }
 
 impl Saved {
-    /// Goes on with the progress in this directory. Returns the first index that is not done.
+    /// Resumes the progress in this directory, and returns the first index that is not done.
     pub fn open(directory: &Path) -> (Self, u64) {
         let mut options = File::options();
         options.create(true).truncate(false).read(true).write(true);
@@ -332,7 +331,7 @@ impl Saved {
         (Self { watermark, over, thread: Some(thread) }, first)
     }
 
-    /// Says that all jobs below this index are done.
+    /// Records that all jobs below this index are done.
     pub fn set(&self, watermark: u64) {
         self.watermark.store(watermark, Ordering::Release);
     }

@@ -50,7 +50,7 @@ fn push(sender: &mut Sender, jobs: u64, block: u64) {
     }
 }
 
-/// An item that is pushed to a receiver that waits on another thread.
+/// Measures a push to a receiver that waits on another thread.
 fn pushed(question: &Question) -> Answer {
     let path = question.directory().join("log");
     let (mut sender, mut receiver) = yaque::channel(path).expect("the directory can be written");
