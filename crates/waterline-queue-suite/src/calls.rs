@@ -76,7 +76,7 @@ pub(super) fn c24_a_wait_ends_when_its_job_is_removed(on: &Benches<'_>) {
     assert_eq!(subscription.state(), None);
 }
 
-pub(super) fn dead_jobs_are_kept_for_dead_for_and_then_swept(on: &Benches<'_>) {
+pub(super) fn dead_jobs_are_swept_after_dead_for(on: &Benches<'_>) {
     let bench = on.bench_with(QueueOptions::default().dead_for(HOUR));
     for n in 0..100 {
         bench.push(job(&n.to_string()));
@@ -107,7 +107,7 @@ pub(super) fn requeue_dead_and_purge_apply_expiry_first(on: &Benches<'_>) {
     assert_eq!(bench.states(["old", "expires"]), [None, Some(JobState::Dead)]);
 }
 
-pub(super) fn a_requeued_job_keeps_its_payload_and_no_failures(on: &Benches<'_>) {
+pub(super) fn a_requeued_job_keeps_its_payload_but_not_its_failures(on: &Benches<'_>) {
     let bench = on.bench();
     bench.push(with("a", 7));
     bench.claim().bury("no").unwrap();

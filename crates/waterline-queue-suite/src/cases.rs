@@ -39,9 +39,9 @@ macro_rules! __each_queue_case {
                 c23_a_job_dropped_as_it_finishes_is_seen_as_finished,
                 c24_a_wait_ends_at_its_deadline_despite_other_changes,
                 c24_a_wait_ends_when_its_job_is_removed,
-                dead_jobs_are_kept_for_dead_for_and_then_swept,
+                dead_jobs_are_swept_after_dead_for,
                 requeue_dead_and_purge_apply_expiry_first,
-                a_requeued_job_keeps_its_payload_and_no_failures,
+                a_requeued_job_keeps_its_payload_but_not_its_failures,
                 run_now_changes_only_the_time_of_a_scheduled_job,
                 purge_removes_open_jobs_and_keeps_ended_ones,
                 a_paused_queue_takes_jobs_but_hands_out_none,
@@ -61,7 +61,7 @@ macro_rules! __each_queue_case {
                 the_status_tells_of_a_clock_set_back_for_an_hour;
             claims:
                 c10_a_job_is_due_at_its_time_or_early_by_max_run_at,
-                c10_a_past_max_run_at_hands_out_only_older_jobs,
+                c10_a_past_max_run_at_gives_only_older_jobs,
                 c10_jobs_due_together_are_claimed_early_by_id,
                 c11_a_time_beyond_the_calendar_is_refused,
                 c12_accept_returns_at_its_timeout_or_at_once,
@@ -241,7 +241,7 @@ macro_rules! __each_queue_case {
                 jobs_end_while_the_number_of_slots_keeps_changing,
                 slots_can_be_changed_by_a_handler_but_never_to_zero,
                 a_freed_slot_is_filled_while_its_thread_is_busy,
-                long_jobs_in_all_slots_but_one_hold_up_no_other,
+                long_jobs_leave_the_last_slot_to_the_others,
                 a_slow_teardown_holds_up_no_other_end_or_claim,
                 a_long_job_holds_up_no_job_claimed_beside_it,
                 workers_lists_a_runner_until_it_has_stopped,
@@ -266,7 +266,7 @@ macro_rules! __each_queue_case {
                 q31_a_closed_gate_holds_up_no_deferred_end,
                 q31_a_drain_ends_at_a_closed_gate_if_a_job_is_due,
                 q31_a_drain_behind_a_closed_gate_waits_for_its_jobs,
-                q31_all_gates_must_be_open_and_a_panicking_one_is_not;
+                q31_all_gates_must_be_open_and_a_panic_means_closed;
             runner_losses:
                 the_function_of_a_removed_job_is_told_to_stop,
                 a_removed_deferred_job_frees_its_slot;
@@ -274,7 +274,7 @@ macro_rules! __each_queue_case {
                 a_stall_is_reported_after_a_lease_then_at_twice_the_time,
                 long_jobs_stall_a_runner_after_ten_usual_runs,
                 a_stall_with_fewer_slots_restarts_at_the_last_end,
-                jobs_meant_to_run_on_are_no_stall;
+                jobs_meant_to_run_forever_are_no_stall;
             states:
                 c01_to_c05_a_push_in_each_state_follows_the_table,
                 c06_c07_c22_removals_and_reads_follow_the_table,

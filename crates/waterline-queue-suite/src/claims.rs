@@ -19,7 +19,7 @@ pub(super) fn c10_a_job_is_due_at_its_time_or_early_by_max_run_at(on: &Benches<'
     assert_eq!(early(noon() + HOUR).expect("it is inclusive").id(), "b");
 }
 
-pub(super) fn c10_a_past_max_run_at_hands_out_only_older_jobs(on: &Benches<'_>) {
+pub(super) fn c10_a_past_max_run_at_gives_only_older_jobs(on: &Benches<'_>) {
     let bench = on.bench();
     bench.push(job("new").run_at(noon() - SECOND));
     bench.push(job("old").run_at(noon() - MINUTE));

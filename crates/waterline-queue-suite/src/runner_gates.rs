@@ -166,7 +166,7 @@ pub(super) fn q31_a_drain_behind_a_closed_gate_waits_for_its_jobs(on: &Benches<'
     assert_eq!((drained.finished, queue.counts().ready), (1, 1), "{drained}");
 }
 
-pub(super) fn q31_all_gates_must_be_open_and_a_panicking_one_is_not(on: &Benches<'_>) {
+pub(super) fn q31_all_gates_must_be_open_and_a_panic_means_closed(on: &Benches<'_>) {
     let bench = on.bench();
     let (queue, clock) = bench.handles();
     let (panics, used) = (Arc::new(AtomicBool::new(true)), Arc::new(Mutex::new(0.9)));

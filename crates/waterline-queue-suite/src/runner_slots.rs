@@ -190,7 +190,7 @@ pub(super) fn a_freed_slot_is_filled_while_its_thread_is_busy(on: &Benches<'_>) 
     }
 }
 
-pub(super) fn long_jobs_in_all_slots_but_one_hold_up_no_other(on: &Benches<'_>) {
+pub(super) fn long_jobs_leave_the_last_slot_to_the_others(on: &Benches<'_>) {
     let bench = on.bench();
     let queue = bench.queue.clone();
     let (release, is_released) = bounded::<()>(0);

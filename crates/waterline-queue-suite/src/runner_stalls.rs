@@ -118,7 +118,7 @@ pub(super) fn a_stall_with_fewer_slots_restarts_at_the_last_end(on: &Benches<'_>
     runner.stop().unwrap();
 }
 
-pub(super) fn jobs_meant_to_run_on_are_no_stall(on: &Benches<'_>) {
+pub(super) fn jobs_meant_to_run_forever_are_no_stall(on: &Benches<'_>) {
     let bench = on.bench_with(QueueOptions::default().heal_after(MINUTE));
     let Long { runner, begins, end, says } = long(&bench, &["k"], 1);
     bench.push(of("k").id("a"));

@@ -30,7 +30,6 @@ fn run<Fut: Future<Output = ()>>(test: impl FnOnce() -> Fut + Send + 'static) {
     ends("a future", move || runtime().block_on(async { tokio::time::timeout(LONG, test()).await.unwrap() }));
 }
 
-/// Runs a test on each back end.
 fn on_each_run<Fut: Future<Output = ()> + 'static>(options: &QueueOptions, test: fn(Bench) -> Fut) {
     on_each(options, |bench| run(move || test(bench)));
 }
