@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn each_table_that_is_no_stream_is_refused_with_what_to_do() {
+    fn tables_that_are_no_stream_are_refused_with_advice() {
         assert!(check("events", &found()).unwrap().insist_on_always("events").is_ok());
         assert!(refused(|_, ids| ids.is_readable = false).contains("GRANT SELECT ON SEQUENCE"));
         assert!(refused(|_, ids| ids.cache = 50).contains("CACHE 1"));

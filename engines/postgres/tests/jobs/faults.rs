@@ -52,7 +52,7 @@ fn of_flushing(change: &str) -> String {
 }
 
 #[test]
-fn ids_of_a_rollback_that_a_crash_gives_away_again_are_not_skipped() {
+fn ids_reissued_after_a_crash_are_not_skipped() {
     // Nobody flushes the log by the way.
     let quiet = [("bgwriter_lru_maxpages", "0"), ("autovacuum", "off"), ("checkpoint_timeout", "1h")];
     let server = Server::start(&quiet);
@@ -106,7 +106,7 @@ fn ids_of_a_rollback_that_a_crash_gives_away_again_are_not_skipped() {
 }
 
 #[test]
-fn a_server_that_is_started_anew_is_read_on() {
+fn a_source_reads_on_after_a_server_restart() {
     let server = Server::start(&[]);
     let database = server.database();
     let (mut client, store) = with_events(&database);
@@ -124,7 +124,7 @@ fn a_server_that_is_started_anew_is_read_on() {
 }
 
 #[test]
-fn a_server_that_stands_still_lets_no_call_wait_for_ever() {
+fn calls_time_out_when_the_server_is_frozen() {
     let database = Server::shared().database();
     let (mut client, _) = with_events(&database);
     let (name, jobs) = named_source(&database);
@@ -142,7 +142,7 @@ fn a_server_that_stands_still_lets_no_call_wait_for_ever() {
 }
 
 #[test]
-fn a_replica_is_refused_and_a_server_that_becomes_one_later_is_tried_again() {
+fn a_replica_is_refused_and_a_demoted_server_retried() {
     let server = Server::start(&[]);
     let database = server.database();
     let (mut client, store) = with_events(&database);
@@ -184,7 +184,7 @@ fn a_replica_is_refused_and_a_server_that_becomes_one_later_is_tried_again() {
 }
 
 #[test]
-fn a_restored_older_database_is_a_typed_error_that_stays() {
+fn a_restored_older_database_is_a_lasting_error() {
     let server = Server::start(&[]);
     let database = server.database();
     let (mut client, store) = with_events(&database);
@@ -209,7 +209,7 @@ fn a_restored_older_database_is_a_typed_error_that_stays() {
 }
 
 #[test]
-fn a_table_that_is_dropped_made_anew_or_counted_back_is_a_typed_error() {
+fn a_dropped_recreated_or_restarted_table_is_a_typed_error() {
     let database = Server::shared().database();
     let (mut client, store) = with_events(&database);
     let jobs = events(&store);
@@ -229,7 +229,7 @@ fn a_table_that_is_dropped_made_anew_or_counted_back_is_a_typed_error() {
 }
 
 #[test]
-fn ids_that_began_anew_are_seen_although_they_are_above_the_old_ones() {
+fn restarted_ids_are_noticed_even_above_the_old_ones() {
     let database = Server::shared().database();
     let (mut client, store) = with_events(&database);
     let jobs = events(&store);
@@ -258,7 +258,7 @@ fn ids_that_began_anew_are_seen_although_they_are_above_the_old_ones() {
 }
 
 #[test]
-fn a_table_that_takes_the_names_of_another_one_is_not_read_for_it() {
+fn a_replaced_table_is_not_taken_for_the_old_one() {
     const REPLACE: &str = "
         BEGIN;
         CREATE TABLE other (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, payload text NOT NULL);
@@ -288,7 +288,7 @@ fn a_table_that_takes_the_names_of_another_one_is_not_read_for_it() {
 }
 
 #[test]
-fn options_of_a_sequence_that_become_wrong_are_refused_at_the_next_look() {
+fn sequence_options_that_turn_wrong_are_refused() {
     let database = Server::shared().database();
     let (mut client, store) = with_events(&database);
     let jobs = events(&store);
@@ -303,7 +303,7 @@ fn options_of_a_sequence_that_become_wrong_are_refused_at_the_next_look() {
 }
 
 #[test]
-fn a_column_that_is_renamed_is_a_typed_error_until_it_has_its_name_again() {
+fn a_renamed_column_is_a_typed_error_until_renamed_back() {
     let database = Server::shared().database();
     let (mut client, store) = with_events(&database);
     let jobs = events(&store);
@@ -318,7 +318,7 @@ fn a_column_that_is_renamed_is_a_typed_error_until_it_has_its_name_again() {
 }
 
 #[test]
-fn a_transaction_that_inserted_and_stays_open_is_named() {
+fn an_open_transaction_with_an_insert_is_named() {
     let database = Server::shared().database();
     let (mut client, store) = with_events(&database);
     let first = insert(&mut client, "a");
@@ -352,7 +352,7 @@ fn a_transaction_that_inserted_and_stays_open_is_named() {
 }
 
 #[test]
-fn a_notification_makes_a_consumer_look_at_once_also_after_the_server_was_away() {
+fn notifications_wake_a_consumer_also_after_a_restart() {
     let server = Server::start(&[]);
     let database = server.database();
     let (mut client, store) = with_events(&database);
@@ -383,7 +383,7 @@ fn a_notification_makes_a_consumer_look_at_once_also_after_the_server_was_away()
 }
 
 #[test]
-fn many_rows_with_a_type_of_the_users_own_are_read_on_a_new_connection() {
+fn many_rows_with_a_user_defined_type_are_read() {
     let database = Server::shared().database();
     let (mut client, store) = with_events(&database);
     client
@@ -425,11 +425,11 @@ fn ends_calls_that_wait(lock: &str, call: impl Fn(&PgJobs<String>, u64) -> Resul
 }
 
 #[test]
-fn reads_of_a_table_that_is_locked_leave_no_process_behind() {
+fn reads_of_a_locked_table_leave_no_process_behind() {
     ends_calls_that_wait("LOCK TABLE events", |jobs, first| jobs.at_index(first).map(|_| None));
 }
 
 #[test]
-fn looks_at_a_sequence_that_is_locked_leave_no_process_behind() {
+fn polls_of_a_locked_sequence_leave_no_process_behind() {
     ends_calls_that_wait("TRUNCATE events RESTART IDENTITY", |jobs, _| jobs.head());
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 #[test]
-fn a_ledger_whose_processes_are_killed_and_stopped_is_exact() {
+fn the_ledger_is_exact_after_kills_and_stops() {
     let own = std::env::current_exe().unwrap();
     let ledger = own.parent().and_then(Path::parent).unwrap().join("examples").join("ledger");
     assert!(ledger.is_file(), "{} is not built: run `cargo test`, which builds the examples", ledger.display());

@@ -7,7 +7,7 @@ use waterline::{Consumer, Jobs, MemoryProgress};
 use waterline_postgres::{PgJobs, PgOptions, PgStore};
 
 #[test]
-fn a_table_with_odd_names_and_a_column_that_is_computed_is_read_and_notified() {
+fn odd_names_and_generated_columns_are_read_and_notified() {
     let database = Server::shared().database();
     let mut config = database.config.clone();
     config.options("-c standard_conforming_strings=off -c search_path=\"$user\" -c DateStyle=German");
@@ -42,7 +42,7 @@ fn a_table_with_odd_names_and_a_column_that_is_computed_is_read_and_notified() {
 }
 
 #[test]
-fn ids_from_0_and_up_to_the_highest_one_of_the_column_are_read() {
+fn ids_from_zero_to_the_highest_are_read() {
     let database = Server::shared().database();
     let (mut client, store) = with_events(&database);
     client
@@ -76,7 +76,7 @@ fn store_of(store: &PgStore) -> PgStore {
 }
 
 #[test]
-fn a_row_whose_decoding_panics_blocks_the_consumer_with_the_reason_and_not_the_process() {
+fn a_decoding_panic_blocks_the_consumer_with_its_reason() {
     let database = Server::shared().database();
     let (mut client, store) = with_events(&database);
     let jobs = PgJobs::table(&store, "events", |row| {
@@ -95,7 +95,7 @@ fn a_row_whose_decoding_panics_blocks_the_consumer_with_the_reason_and_not_the_p
 }
 
 #[test]
-fn a_source_is_made_read_and_dropped_within_a_runtime() {
+fn a_source_is_made_and_dropped_within_a_runtime() {
     let database = Server::shared().database();
     let (mut client, store) = with_events(&database);
     tables::insert(&mut client, "a");
@@ -112,7 +112,7 @@ fn a_source_is_made_read_and_dropped_within_a_runtime() {
 }
 
 #[test]
-fn a_progress_above_all_ids_is_told_from_one_that_has_caught_up() {
+fn progress_above_all_ids_is_not_shown_as_caught_up() {
     let database = Server::shared().database();
     let (mut client, store) = with_events(&database);
     store.migrate().unwrap();

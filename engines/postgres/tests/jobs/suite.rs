@@ -84,7 +84,7 @@ fn columns_of_each_size_and_partitions_are_read() {
 }
 
 #[test]
-fn a_column_that_comes_while_the_table_is_read_is_read_too() {
+fn reads_go_on_after_a_column_is_added() {
     let database = Server::shared().database();
     let (mut client, store) = with_events(&database);
     let jobs = tables::events(&store);
@@ -99,7 +99,7 @@ fn a_column_that_comes_while_the_table_is_read_is_read_too() {
 }
 
 #[test]
-fn several_tables_behind_a_pooler_of_transactions_are_read_without_a_mistake() {
+fn several_tables_are_read_behind_a_transaction_pooler() {
     let (server, database) = (Server::shared(), Server::shared().database());
     let mut client = database.client();
     let names = ["events", "more", "others"];

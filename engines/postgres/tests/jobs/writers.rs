@@ -70,7 +70,7 @@ fn watch(jobs: impl Jobs) -> (Consumer, Arc<Mutex<BTreeSet<Index>>>) {
 }
 
 #[test]
-fn no_row_of_eight_writers_is_skipped_and_wrong_rules_skip_some() {
+fn no_row_is_skipped_where_wrong_rules_skip_some() {
     let database = Server::shared().database();
     let (mut client, store) = with_events(&database);
     client.batch_execute(SLOW).unwrap();
@@ -117,7 +117,7 @@ fn no_row_of_eight_writers_is_skipped_and_wrong_rules_skip_some() {
 
 /// A row gets its id, then its payload, and then the number of its transaction.
 #[test]
-fn a_row_that_has_its_id_before_the_number_of_its_transaction_is_skipped_by_wrong_rules_alone() {
+fn an_id_taken_before_the_transaction_number_is_not_skipped() {
     // Transactions of other tests would hold back the rule by the oldest one. After a checkpoint
     // the next value is logged, for which a transaction needs its number.
     let server = Server::start(&[("checkpoint_timeout", "1h")]);
@@ -167,7 +167,7 @@ fn ids_of(part: &str, table: &str) -> String {
 }
 
 #[test]
-fn rows_that_are_inserted_into_a_partition_are_awaited() {
+fn inserts_into_a_partition_are_awaited() {
     let database = Server::shared().database();
     let (mut client, store) = with_events(&database);
     client
@@ -193,7 +193,7 @@ fn rows_that_are_inserted_into_a_partition_are_awaited() {
 }
 
 #[test]
-fn rows_of_a_table_that_becomes_a_part_while_the_table_is_read_are_awaited() {
+fn inserts_into_a_new_partition_or_child_are_awaited() {
     const PART: &str = "CREATE TABLE part_1 PARTITION OF parts FOR VALUES IN (1)";
     const CHILD: &str = "CREATE TABLE child () INHERITS (plain)";
     let database = Server::shared().database();

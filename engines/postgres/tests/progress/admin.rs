@@ -27,7 +27,7 @@ fn parked(store: &PgStore) -> Vec<(Index, bool)> {
 }
 
 #[test]
-fn parked_jobs_are_listed_redriven_and_discarded_while_nobody_has_the_name() {
+fn parked_jobs_are_redriven_and_discarded_without_a_consumer() {
     let store = Server::shared().database().store(PgOptions::new());
     let consumer = start(&store, |index| [2, 5, 7].contains(&index));
     until(&consumer, |status| status.last_processed == Some(8));
@@ -48,7 +48,7 @@ fn parked_jobs_are_listed_redriven_and_discarded_while_nobody_has_the_name() {
 }
 
 #[test]
-fn a_consumer_that_has_the_name_takes_up_a_redrive_and_a_discard_and_all_else_is_leased() {
+fn a_running_consumer_takes_up_only_redrives_and_discards() {
     let database = Server::shared().database();
     let store = database.store(PgOptions::new().holder("node a"));
     let consumer = start(&store, |index| [2, 5, 7].contains(&index));
@@ -73,7 +73,7 @@ fn a_consumer_that_has_the_name_takes_up_a_redrive_and_a_discard_and_all_else_is
 }
 
 #[test]
-fn a_seek_and_a_skip_are_in_the_history_and_the_next_consumer_goes_on_from_there() {
+fn seeks_and_skips_are_recorded_and_followed() {
     let store = Server::shared().database().store(PgOptions::new());
     assert!(matches!(store.skip("p", 2, "a reason"), Err(Error::Refused(Refused::NothingSaved { .. }))));
     let consumer = start(&store, |_| false);
@@ -97,7 +97,7 @@ fn a_seek_and_a_skip_are_in_the_history_and_the_next_consumer_goes_on_from_there
 }
 
 #[test]
-fn a_progress_that_is_removed_begins_anew_with_a_higher_fence_and_a_damaged_one_is_listed() {
+fn removed_progress_gets_a_higher_fence_and_damage_is_listed() {
     let database = Server::shared().database();
     let store = database.store(PgOptions::new());
     for name in ["p", "q"] {
@@ -115,7 +115,7 @@ fn a_progress_that_is_removed_begins_anew_with_a_higher_fence_and_a_damaged_one_
 }
 
 #[test]
-fn a_wish_whose_notification_was_missed_is_taken_up_while_the_consumer_saves_often() {
+fn a_wish_with_a_missed_notification_is_taken_up() {
     let database = Server::shared().database();
     let store = database.store(PgOptions::new().ttl(Duration::from_millis(900)));
     let mut progress = store.progress("p");

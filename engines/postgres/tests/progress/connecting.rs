@@ -7,7 +7,7 @@ use waterline::Progress;
 use waterline_postgres::{Error, PgOptions, PgStore};
 
 #[test]
-fn the_tables_are_made_once_by_many_who_ask_at_once() {
+fn concurrent_migrations_make_the_tables_once() {
     let database = Server::shared().database();
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -20,7 +20,7 @@ fn the_tables_are_made_once_by_many_who_ask_at_once() {
 }
 
 #[test]
-fn tables_that_were_made_with_the_text_need_no_migration() {
+fn tables_made_from_the_schema_text_need_no_migration() {
     let database = Server::shared().database();
     database.client().batch_execute(&PgStore::SCHEMA.replace("{schema}", "ours")).unwrap();
     database.client().batch_execute("CREATE ROLE reader LOGIN; GRANT USAGE ON SCHEMA ours TO reader").unwrap();
@@ -33,7 +33,7 @@ fn tables_that_were_made_with_the_text_need_no_migration() {
 }
 
 #[test]
-fn of_several_hosts_the_one_that_accepts_writes_is_taken() {
+fn the_host_that_accepts_writes_is_chosen() {
     let server = Server::shared();
     let database = server.database();
     // Nobody is there, and then one whose sessions may only read.
@@ -57,14 +57,14 @@ fn tables_of_a_newer_version_are_a_typed_error() {
 }
 
 #[test]
-fn a_ttl_below_100_ms_is_refused_before_anybody_connects() {
+fn a_ttl_below_100_ms_is_refused_before_connecting() {
     let options = PgOptions::new().ttl(Duration::from_millis(99));
     let refused = PgStore::connect(Server::shared().config("nowhere"), NoTls, options);
     assert!(matches!(refused, Err(Error::Config { .. })), "{refused:?}");
 }
 
 #[test]
-fn a_server_that_is_gone_is_an_error_and_the_next_call_connects_anew() {
+fn a_lost_server_is_an_error_and_the_next_call_reconnects() {
     let server = Server::start(&[]);
     let store = server.database().store(PgOptions::new());
     server.stop(End::Immediate);
@@ -74,7 +74,7 @@ fn a_server_that_is_gone_is_an_error_and_the_next_call_connects_anew() {
 }
 
 #[test]
-fn a_user_whose_transactions_only_read_by_default_has_its_name_renewed_and_gives_it_back() {
+fn names_are_renewed_and_released_under_read_only_defaults() {
     let database = Server::shared().database();
     let mut config = database.config.clone();
     config.options("-c default_transaction_read_only=on -c default_transaction_isolation=serializable");

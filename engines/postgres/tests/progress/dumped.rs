@@ -37,7 +37,7 @@ fn run(command: &mut Command) {
 }
 
 #[test]
-fn a_dump_of_a_database_in_use_restores_to_one_moment_and_goes_on_from_there() {
+fn a_dump_of_a_live_database_restores_to_one_moment() {
     let server = Server::shared();
     let [Some(mut pg_dump), Some(mut pg_restore)] = ["pg_dump", "pg_restore"].map(|name| server.client_program(name))
     else {

@@ -41,7 +41,7 @@ fn push(jobs: &MemoryJobs<usize>, count: usize, bytes: usize) -> u64 {
 }
 
 #[test]
-fn a_server_that_is_restarted_or_crashes_in_the_middle_leaves_each_job_with_one_row() {
+fn restarts_and_crashes_leave_one_row_per_job() {
     let server = Server::start(&[]);
     let (database, store) = database(&server);
     let jobs = MemoryJobs::new();
@@ -89,7 +89,7 @@ fn a_full_disk_fails_no_job_and_is_waited_out() {
 }
 
 #[test]
-fn an_older_copy_of_the_database_halts_a_life_that_knows_more_and_the_next_one_reads_what_is_there() {
+fn an_older_copy_halts_the_consumer_and_not_the_next() {
     let server = Server::start(&[]);
     let (database, store) = database(&server);
     let jobs = MemoryJobs::new();
@@ -117,7 +117,7 @@ fn an_older_copy_of_the_database_halts_a_life_that_knows_more_and_the_next_one_r
 }
 
 #[test]
-fn a_server_that_goes_on_from_another_history_halts_the_life_and_the_next_one_goes_on() {
+fn another_timeline_halts_the_consumer_and_not_the_next() {
     let server = Server::start(&[("restore_command", "false")]);
     let (database, store) = database(&server);
     let jobs = MemoryJobs::new();
@@ -140,7 +140,7 @@ fn a_server_that_goes_on_from_another_history_halts_the_life_and_the_next_one_go
 }
 
 #[test]
-fn tables_that_are_gone_changed_or_newer_halt_the_life_and_are_a_typed_error_of_the_start() {
+fn missing_changed_or_newer_tables_are_typed_errors() {
     type Is = fn(&Error) -> bool;
     let schema: Is = |error| matches!(error, Error::Schema { .. });
     let newer: Is = |error| matches!(error, Error::NewerSchema { found: 99, .. });
@@ -178,7 +178,7 @@ fn tables_that_are_gone_changed_or_newer_halt_the_life_and_are_a_typed_error_of_
 }
 
 #[test]
-fn a_row_that_somebody_removed_halts_the_life() {
+fn a_deleted_row_halts_the_consumer() {
     let (database, store) = database(Server::shared());
     let jobs = MemoryJobs::new();
     let consumer = start(&store, &jobs).unwrap();

@@ -21,7 +21,7 @@ fn database() -> Database {
 }
 
 #[test]
-fn a_second_consumer_is_told_who_has_the_name_and_for_how_long() {
+fn a_second_consumer_is_told_the_holder_and_its_expiry() {
     let database = database();
     let first = database.store(PgOptions::new().holder("node a").ttl(Duration::from_secs(30)));
     let second = database.store(PgOptions::new().holder("node b"));
@@ -47,7 +47,7 @@ fn a_second_consumer_is_told_who_has_the_name_and_for_how_long() {
 /// A process that dies while the clock of the server is a year ahead has the name for its TTL, and
 /// not for a year.
 #[test]
-fn the_name_of_a_process_that_died_while_the_clock_of_the_server_was_ahead_is_free_after_its_ttl() {
+fn a_name_is_free_after_its_ttl_even_if_the_clock_was_ahead() {
     let ahead = |database: &Database| {
         let ahead = "UPDATE waterline.progress SET expires = expires + interval '1 year', renewed = renewed + interval '1 year'";
         assert_eq!(database.client().execute(ahead, &[]).unwrap(), 1);
@@ -90,7 +90,7 @@ fn the_name_of_a_process_that_died_while_the_clock_of_the_server_was_ahead_is_fr
 }
 
 #[test]
-fn a_standby_in_another_process_takes_over_at_once_when_the_first_one_stops() {
+fn a_standby_takes_over_at_once_on_a_clean_stop() {
     let (server, database) = (Server::shared(), database());
     // A lease that no test waits for, and a process that tries at no pace: it has to be called.
     let ttl = Duration::from_secs(600);
@@ -117,7 +117,7 @@ fn waits(database: &Database) -> bool {
 }
 
 #[test]
-fn a_life_with_the_same_number_and_another_token_is_another_one() {
+fn the_same_epoch_with_another_token_is_another_life() {
     let database = database();
     let store = database.store(PgOptions::new());
     let mut progress = store.progress("p");
@@ -134,7 +134,7 @@ fn a_life_with_the_same_number_and_another_token_is_another_one() {
 }
 
 #[test]
-fn a_process_that_is_killed_or_stands_still_is_taken_over_from_when_its_time_is_over() {
+fn a_killed_or_frozen_process_is_replaced_after_its_ttl() {
     let (server, database) = (Server::shared(), database());
     let mut times = Vec::new();
     let mut first = Member::start(server, &database, "a 0", TTL);
@@ -166,7 +166,7 @@ fn a_process_that_is_killed_or_stands_still_is_taken_over_from_when_its_time_is_
 }
 
 #[test]
-fn a_write_that_returns_after_the_name_was_taken_over_is_fenced_and_leaves_nothing() {
+fn a_write_after_a_takeover_is_fenced_and_leaves_nothing() {
     let database = database();
     let stores = ["node a", "node b"].map(|holder| database.store(PgOptions::new().holder(holder)));
     let (mut old, mut new) = (stores[0].progress("p"), stores[1].progress("p"));
@@ -191,7 +191,7 @@ fn a_write_that_returns_after_the_name_was_taken_over_is_fenced_and_leaves_nothi
 }
 
 #[test]
-fn a_server_that_stands_still_holds_the_consumer_when_its_time_is_over_and_then_it_goes_on() {
+fn a_frozen_server_holds_the_consumer_until_it_goes_on() {
     let server = Server::start(&[]);
     let database = server.database();
     bank::open(&database);
@@ -215,7 +215,7 @@ fn a_server_that_stands_still_holds_the_consumer_when_its_time_is_over_and_then_
 }
 
 #[test]
-fn a_server_that_stands_still_lets_no_call_wait_for_ever() {
+fn calls_time_out_when_the_server_is_frozen() {
     let server = Server::start(&[]);
     let database = server.database();
     let store = database.store(PgOptions::new().ttl(Duration::from_millis(500)));
@@ -231,7 +231,7 @@ fn a_server_that_stands_still_lets_no_call_wait_for_ever() {
 }
 
 #[test]
-fn a_consumer_without_a_save_keeps_its_name_by_renewals() {
+fn renewals_keep_a_name_without_saves() {
     let database = database();
     let ttl = Duration::from_millis(300);
     let store = database.store(PgOptions::new().ttl(ttl));
@@ -250,7 +250,7 @@ fn a_consumer_without_a_save_keeps_its_name_by_renewals() {
 }
 
 #[test]
-fn a_renewal_that_comes_after_the_name_was_given_back_changes_nothing() {
+fn a_renewal_after_the_release_changes_nothing() {
     let database = database();
     let store = database.store(PgOptions::new());
     let mut progress = store.progress("p");
@@ -271,7 +271,7 @@ fn a_renewal_that_comes_after_the_name_was_given_back_changes_nothing() {
 }
 
 #[test]
-fn rows_that_somebody_has_locked_stop_no_renewal_of_another_name() {
+fn locked_rows_stop_no_renewal_of_another_name() {
     let database = database();
     let ttl = Duration::from_millis(900);
     let store = database.store(PgOptions::new().ttl(ttl));
@@ -302,7 +302,7 @@ fn rows_that_somebody_has_locked_stop_no_renewal_of_another_name() {
 }
 
 #[test]
-fn processes_behind_a_pooler_of_transactions_take_over_from_each_other_and_write_each_job_once() {
+fn takeovers_behind_a_pooler_write_each_job_once() {
     let (server, database) = (Server::shared(), database());
     // Fewer connections than the two processes have, so each gets what the other one left.
     let pooler = Pooler::start(server, 2);

@@ -13,7 +13,7 @@ use waterline_postgres::{PgOptions, PgStore};
 const JOBS: u64 = 20_000;
 
 #[test]
-fn connections_that_are_cut_at_random_also_in_a_commit_leave_each_job_with_one_row() {
+fn disconnects_even_in_a_commit_leave_one_row_per_job() {
     let (server, cuts) = (Server::shared(), size(100, 300));
     let database = server.database();
     bank::open(&database);

@@ -6,7 +6,7 @@ use waterline::{Consumer, Error as Ended, Index, MemoryJobs, OnExhausted, Progre
 use waterline_postgres::{Error, PgOptions, PgStore};
 
 #[test]
-fn names_with_anything_in_them_are_kept_apart_and_bad_ones_are_refused() {
+fn odd_names_are_kept_apart_and_bad_ones_refused() {
     let database = Server::shared().database();
     let store = database.store(PgOptions::new().holder("it's \"us\" \\ \u{1F40C}"));
     let longest = "\u{1F40C}".repeat(63);
@@ -35,7 +35,7 @@ fn names_with_anything_in_them_are_kept_apart_and_bad_ones_are_refused() {
 }
 
 #[test]
-fn indices_above_2_to_the_63_are_saved_sought_skipped_and_listed() {
+fn indices_above_i64_max_are_saved_sought_and_listed() {
     let store = Server::shared().database().store(PgOptions::new());
     let high: Index = Index::MAX - 100;
     store.seek("p", high, "why").unwrap();
@@ -55,7 +55,7 @@ fn indices_above_2_to_the_63_are_saved_sought_skipped_and_listed() {
 }
 
 #[test]
-fn rows_that_somebody_edited_are_a_typed_error_of_the_start_and_of_the_list() {
+fn edited_rows_fail_the_start_and_are_listed_as_unreadable() {
     let database = Server::shared().database();
     let store = database.store(PgOptions::new());
     let edits = [
@@ -87,7 +87,7 @@ fn rows_that_somebody_edited_are_a_typed_error_of_the_start_and_of_the_list() {
 }
 
 #[test]
-fn a_parked_job_with_an_error_of_megabytes_is_kept_and_many_names_are_listed() {
+fn long_errors_are_kept_and_many_names_listed() {
     let database = Server::shared().database();
     let store = database.store(PgOptions::new());
     let consumer = Consumer::builder((0..3).collect::<MemoryJobs<u8>>(), store.progress("p")).stop_at(2);
@@ -102,7 +102,7 @@ fn a_parked_job_with_an_error_of_megabytes_is_kept_and_many_names_are_listed() {
 }
 
 #[test]
-fn a_user_without_rights_and_one_without_connections_hear_it_and_go_on_once_they_have_them() {
+fn missing_rights_and_connections_are_named_until_granted() {
     let database = Server::shared().database();
     database.store(PgOptions::new());
     let mut client = database.client();

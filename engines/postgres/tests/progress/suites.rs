@@ -11,7 +11,7 @@ use waterline_postgres::PgOptions;
 const LONG: Duration = Duration::from_secs(3600);
 
 #[test]
-fn the_progress_keeps_the_rules_of_progress_and_of_transactions() {
+fn progress_passes_the_suite_with_transactions() {
     let database = Server::shared().database();
     let store = database.store(PgOptions::new().ttl(LONG));
     let mut client = database.client();

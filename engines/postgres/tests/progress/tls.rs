@@ -19,7 +19,7 @@ fn encrypted(database: &Database) -> i64 {
 }
 
 #[test]
-fn all_connections_of_a_store_are_encrypted_and_a_server_that_nobody_vouches_for_is_refused() {
+fn all_connections_are_encrypted_and_untrusted_servers_refused() {
     let (server, authority) = tls::server();
     let database = server.database();
     bank::open(&database);
@@ -47,7 +47,7 @@ fn all_connections_of_a_store_are_encrypted_and_a_server_that_nobody_vouches_for
 }
 
 #[test]
-fn a_server_without_tls_is_taken_if_that_is_only_preferred() {
+fn ssl_mode_prefer_accepts_a_server_without_tls() {
     let (_server, authority) = tls::server();
     let database = Server::shared().database();
     let connector = example::connector(&authority).unwrap();

@@ -29,7 +29,7 @@ fn consumer(store: &PgStore) -> Builder<MemoryJobs<u64>, PgProgress> {
 }
 
 #[test]
-fn a_write_that_fails_for_two_jobs_parks_those_and_no_other() {
+fn a_write_that_fails_for_two_jobs_parks_only_those() {
     let (database, store) = database();
     let consumer = consumer(&store).retry(NOW.max_attempts(2)).on_exhausted(OnExhausted::Park { budget: 9 });
     consumer
@@ -58,7 +58,7 @@ fn a_write_that_fails_for_two_jobs_parks_those_and_no_other() {
 }
 
 #[test]
-fn a_write_that_panics_or_forgets_that_a_statement_failed_leaves_nothing_and_is_made_again() {
+fn a_write_that_panics_or_swallows_an_error_is_retried() {
     let (database, store) = database();
     let tries = AtomicU32::new(0);
     consumer(&store)
@@ -84,7 +84,7 @@ fn a_write_that_panics_or_forgets_that_a_statement_failed_leaves_nothing_and_is_
 }
 
 #[test]
-fn a_constraint_that_is_checked_at_the_end_fails_the_job_and_not_the_connection() {
+fn a_deferred_constraint_fails_the_job_not_the_connection() {
     let (database, store) = database();
     database
         .client()
@@ -110,7 +110,7 @@ fn a_constraint_that_is_checked_at_the_end_fails_the_job_and_not_the_connection(
 }
 
 #[test]
-fn a_transaction_that_deadlocks_is_made_again_and_no_job_has_failed() {
+fn a_deadlock_is_retried_and_fails_no_job() {
     let (database, store) = database();
     database
         .client()
@@ -162,7 +162,7 @@ fn a_transaction_that_deadlocks_is_made_again_and_no_job_has_failed() {
 }
 
 #[test]
-fn a_write_that_pauses_for_long_gives_its_locks_up_before_its_name_is_free() {
+fn a_stalled_write_gives_up_its_locks_before_its_name() {
     let database = Server::shared().database();
     bank::open(&database);
     let store = database.store(PgOptions::new().ttl(Duration::from_millis(800)));
@@ -228,7 +228,7 @@ fn a_save_with_a_million_done_ahead_writes_at_most_16_kib() {
 }
 
 #[test]
-fn a_consumer_starts_stops_and_is_dropped_within_a_runtime() {
+fn a_consumer_starts_and_stops_within_a_runtime() {
     let (database, store) = database();
     let runtime = common_runtime();
     runtime.block_on(async {
@@ -253,7 +253,7 @@ fn common_runtime() -> tokio::runtime::Runtime {
 }
 
 #[test]
-fn a_process_has_one_connection_for_each_progress_and_two_for_the_store() {
+fn each_progress_has_one_connection_and_the_store_two() {
     let (database, store) = database();
     let mut client = database.client();
     let mut connections = move || -> i64 {
@@ -282,7 +282,7 @@ fn a_process_has_one_connection_for_each_progress_and_two_for_the_store() {
 }
 
 #[test]
-fn a_write_that_hides_a_broken_connection_behind_its_own_error_is_tried_again() {
+fn a_write_that_hides_a_lost_connection_is_retried() {
     let (database, store) = database();
     let mut progress = store.progress("p");
     progress.acquire_all().unwrap();
@@ -304,7 +304,7 @@ fn a_write_that_hides_a_broken_connection_behind_its_own_error_is_tried_again() 
 }
 
 #[test]
-fn a_connection_that_the_server_ended_is_opened_anew_by_the_next_call() {
+fn a_connection_ended_by_the_server_is_reopened() {
     let (database, store) = database();
     let others = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
         WHERE datname = current_database() AND application_name = 'waterline'";
@@ -314,7 +314,7 @@ fn a_connection_that_the_server_ended_is_opened_anew_by_the_next_call() {
 }
 
 #[test]
-fn a_write_that_ends_its_transaction_by_itself_halts_the_consumer_and_no_progress_is_saved() {
+fn a_write_that_ends_its_transaction_halts_the_consumer() {
     for text in ["COMMIT", "ROLLBACK", "COMMIT; BEGIN", "ROLLBACK AND CHAIN"] {
         let (_, store) = database();
         let consumer = consumer(&store).start_writing(
@@ -332,7 +332,7 @@ fn a_write_that_ends_its_transaction_by_itself_halts_the_consumer_and_no_progres
 }
 
 #[test]
-fn a_write_may_set_what_it_likes_and_the_next_transaction_is_as_ever() {
+fn settings_of_a_write_do_not_outlive_its_transaction() {
     let (database, store) = database();
     let mut progress = store.progress("p");
     progress.acquire_all().unwrap();

@@ -184,7 +184,7 @@ const CALLS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn each_call_that_writes_answers_with_at_most_what_the_server_keeps_until_the_commit() {
+fn answers_of_writes_fit_the_output_buffer() {
     let Bench { config, .. } = bench();
     let mut client = config.connect(NoTls).unwrap();
     client.batch_execute(FILL).unwrap();
@@ -211,7 +211,7 @@ fn each_call_that_writes_answers_with_at_most_what_the_server_keeps_until_the_co
 }
 
 #[test]
-fn a_process_that_reads_no_answer_keeps_no_other_one_from_claims_and_ticks() {
+fn a_client_that_reads_no_answer_blocks_no_claim_or_tick() {
     let Bench { store, config } = bench();
     drop(store.queue("q", QueueOptions::default().limit(Limit::each_key().at_once(1))).unwrap());
     let mut client = config.connect(NoTls).unwrap();
@@ -240,7 +240,7 @@ fn a_process_that_reads_no_answer_keeps_no_other_one_from_claims_and_ticks() {
 /// The server sends a warning at once, and waits within the transaction for a caller that reads
 /// none.
 #[test]
-fn a_call_that_finds_hundreds_of_damaged_rows_warns_in_few_and_short_words() {
+fn many_damaged_rows_give_few_short_warnings() {
     let Bench { config, .. } = bench();
     let mut client = config.connect(NoTls).unwrap();
     client.batch_execute(FILL).unwrap();
@@ -267,7 +267,7 @@ fn a_call_that_finds_hundreds_of_damaged_rows_warns_in_few_and_short_words() {
 
 /// So does an error, before it rolls back.
 #[test]
-fn an_error_is_short_whatever_its_caller_has_said() {
+fn errors_are_short_whatever_the_caller_sent() {
     let Bench { config, .. } = bench();
     let mut client = config.connect(NoTls).unwrap();
     client.batch_execute(FILL).unwrap();
@@ -281,7 +281,7 @@ fn an_error_is_short_whatever_its_caller_has_said() {
 }
 
 #[test]
-fn jobs_that_do_not_fit_into_the_answer_of_their_claim_are_loaded() {
+fn jobs_too_large_for_a_claim_answer_are_loaded() {
     for slots in [1, 40] {
         let Bench { store, .. } = bench();
         let queue = store.queue("q", QueueOptions::default()).unwrap();
@@ -304,7 +304,7 @@ fn jobs_that_do_not_fit_into_the_answer_of_their_claim_are_loaded() {
 }
 
 #[test]
-fn load_brings_up_to_64_mb_of_the_jobs_that_the_caller_has_and_one_job_at_least() {
+fn load_returns_up_to_64_mb_and_at_least_one_job() {
     let mut client = bench().config.connect(NoTls).unwrap();
     client.batch_execute("SELECT waterline.create_queue('q', '{\"max_payload\": 100000000}')").unwrap();
     for length in [70, 30, 30, 30] {
@@ -326,7 +326,7 @@ fn load_brings_up_to_64_mb_of_the_jobs_that_the_caller_has_and_one_job_at_least(
 
 /// Most of a purge is told in one word.
 #[test]
-fn who_waits_for_a_job_looks_at_it_if_there_was_too_much_to_tell() {
+fn a_subscriber_reads_its_job_if_too_much_changed() {
     let Bench { store, .. } = bench();
     let queue = store.queue("q", QueueOptions::default()).unwrap();
     let pushed = queue.push_all((0..300).map(|at| NewJob::new("k", &at).unwrap())).unwrap();
@@ -391,7 +391,7 @@ impl tracing::field::Visit for Line {
 
 /// Each line is in the log, or is counted in one that says where to look.
 #[test]
-fn lines_that_do_not_fit_into_an_answer_are_counted_in_a_line_of_the_log() {
+fn log_lines_too_many_for_an_answer_are_counted() {
     let Bench { store, config } = bench();
     let queue = store.queue("q", QueueOptions::default()).unwrap();
     let mut client = config.connect(NoTls).unwrap();
@@ -415,7 +415,7 @@ fn lines_that_do_not_fit_into_an_answer_are_counted_in_a_line_of_the_log() {
 
 /// One call pushes into several queues, and its errors name the right one.
 #[test]
-fn a_push_into_several_queues_is_one_call_and_a_full_one_is_named() {
+fn a_push_into_queues_is_one_call_and_names_a_full_one() {
     let Bench { store, config } = bench();
     let group = store.queue_group().queue("one", ["k"], QueueOptions::default()).queue(
         "two",

@@ -5,7 +5,7 @@ use crate::calls::{claim, client};
 use postgres::{Client, NoTls};
 
 #[test]
-fn the_ends_of_jobs_ring_once_at_each_limit_that_bounds_them_and_at_no_other() {
+fn ends_ring_once_at_each_limit_of_their_job() {
     let limits = r#"{"limits": [{"of": "kind", "name": "k", "at_once": 99}, {"of": "key", "name": "a", "at_once": 50},
         {"of": "key", "name": "fast", "rate": {"count": 1000, "per_ns": 1}}]}"#;
     type End = fn(&mut Client, (Vec<i64>, Vec<i64>));
@@ -50,7 +50,7 @@ fn the_ends_of_jobs_ring_once_at_each_limit_that_bounds_them_and_at_no_other() {
 }
 
 #[test]
-fn a_limit_has_its_turn_beside_a_flood_of_keys_that_no_limit_is_of_and_equal_bells_are_taken_together() {
+fn limits_get_turns_in_a_flood_and_equal_bells_are_merged() {
     let (_, mut client) = client(r#"{"retention_ms": 0, "limits": [{"of": "kind", "name": "rare", "at_once": 1}]}"#);
     let mut made = 0;
     let mut flood = |client: &mut Client, many: i32| {
@@ -80,7 +80,7 @@ fn a_limit_has_its_turn_beside_a_flood_of_keys_that_no_limit_is_of_and_equal_bel
 }
 
 #[test]
-fn a_limit_that_is_added_to_others_hears_the_end_of_a_job_that_was_written_by_the_old_ones() {
+fn a_limit_added_during_an_end_hears_that_end() {
     let (config, mut client) = client(r#"{"limits": [{"of": "kind", "name": "other", "at_once": 1}]}"#);
     push_many(&mut client, 2, r#"{"key": "a"}"#);
     let first = claim(&mut client, 1);

@@ -184,7 +184,7 @@ const BOUNDS: [Bound; 10] = [
 ];
 
 #[test]
-fn each_call_does_a_part_and_the_next_ones_do_the_rest() {
+fn each_call_does_a_part_and_later_ones_the_rest() {
     for Bound { what, options, prepare, call, left, most } in BOUNDS {
         let (_, mut client) = client(options);
         prepare(&mut client, 2_500);
@@ -209,7 +209,7 @@ fn each_call_does_a_part_and_the_next_ones_do_the_rest() {
 }
 
 #[test]
-fn a_push_into_a_full_queue_ends_some_of_the_jobs_that_have_expired_and_ticks_the_others() {
+fn pushes_and_ticks_expire_the_jobs_of_a_full_queue() {
     let (_, mut client) = client(r#"{"max_waiting": 2500}"#);
     push_many(&mut client, 2_500, r#"{"expires_ms": 1}"#);
     run(&mut client, "SET waterline.now = '1000001'; SELECT setval(ticked, 1000001) FROM waterline.queue");
@@ -227,7 +227,7 @@ fn a_push_into_a_full_queue_ends_some_of_the_jobs_that_have_expired_and_ticks_th
 }
 
 #[test]
-fn a_queue_without_limits_any_more_lets_go_of_its_jobs_and_claims_as_if_it_never_had_some() {
+fn a_queue_whose_limits_are_removed_releases_held_jobs() {
     let (_, mut client) = client(r#"{"limits": [{"of": "each_key", "at_once": 1}]}"#);
     push_many(&mut client, 3_000, r#"{"key": "a"}"#);
     while count(&mut client, "job WHERE state = 'ready'") > 0 {
@@ -244,7 +244,7 @@ fn a_queue_without_limits_any_more_lets_go_of_its_jobs_and_claims_as_if_it_never
 }
 
 #[test]
-fn a_push_rings_anew_behind_a_bell_of_its_transaction_that_is_gone() {
+fn a_push_rings_again_once_its_bell_is_gone() {
     let (_, mut client) = client("{}");
     push(&mut client, r#"{"id": "first"}"#);
     let waits = r#"SELECT waterline.push('q', 'k', '1', '{"after": ["first"]}');"#;
@@ -256,7 +256,7 @@ fn a_push_rings_anew_behind_a_bell_of_its_transaction_that_is_gone() {
 }
 
 #[test]
-fn jobs_that_stay_waiting_are_passed_by_and_one_that_is_locked_is_told_later() {
+fn waiting_jobs_are_passed_by_and_locked_ones_told_later() {
     let (config, mut client) = client("{}");
     push(&mut client, r#"{"id": "first"}"#);
     push_many(&mut client, 1_500, r#"{"after": ["first"], "on_dead": "hold"}"#);
@@ -298,7 +298,7 @@ fn jobs_that_stay_waiting_are_passed_by_and_one_that_is_locked_is_told_later() {
 }
 
 #[test]
-fn a_job_that_waits_for_more_than_anybody_can_follow_is_refused() {
+fn too_many_awaited_jobs_or_too_long_chains_are_refused() {
     let (_, mut client) = client("{}");
     let code = |client: &mut Client, settings: &str| {
         let error =
@@ -322,7 +322,7 @@ fn a_job_that_waits_for_more_than_anybody_can_follow_is_refused() {
 }
 
 #[test]
-fn a_tick_goes_on_to_forget_what_was_to_be_remembered_until_then() {
+fn ticks_forget_expired_records_in_pieces() {
     let (_, mut client) = client("{}");
     let many = "generate_series(1, 5000) n, waterline.queue q";
     run(
@@ -348,7 +348,7 @@ fn a_tick_goes_on_to_forget_what_was_to_be_remembered_until_then() {
 }
 
 #[test]
-fn a_turn_with_free_slots_goes_on_behind_the_jobs_that_limits_hold() {
+fn a_turn_with_free_slots_looks_past_held_jobs() {
     let (_, mut client) = client(r#"{"limits": [{"of": "each_key", "at_once": 1}]}"#);
     push_many(&mut client, 3_000, r#"{"key": "a"}"#);
     let free = push(&mut client, r#"{"key": "b"}"#);
@@ -381,7 +381,7 @@ fn client_of_one_key() -> (postgres::Config, Client) {
 }
 
 #[test]
-fn a_queue_is_removed_piece_by_piece_when_no_worker_was_heard_of_for_a_lease() {
+fn a_queue_without_workers_is_removed_in_pieces() {
     let bench = crate::bench::bench();
     let [queue, other] = ["mail", "other"].map(|name| bench.store.queue(name, QueueOptions::default()).unwrap());
     let mut client = bench.config.connect(NoTls).unwrap();
@@ -417,7 +417,7 @@ fn describe(error: &dyn std::error::Error) -> String {
 }
 
 #[test]
-fn a_bounded_push_counts_at_its_bound_alone_and_a_job_that_comes_back_is_counted() {
+fn a_bounded_push_counts_near_its_bound_and_counts_returns() {
     let (_, mut client) =
         client(r#"{"max_waiting": 5000, "retry": {"first_ms": 0, "growth": "fixed", "attempts": 9}}"#);
     push_many(&mut client, 2_000, "{}");

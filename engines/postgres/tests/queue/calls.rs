@@ -30,7 +30,7 @@ pub fn push(client: &mut Client, settings: &str) -> String {
 }
 
 #[test]
-fn a_job_that_claims_have_passed_by_is_found_by_the_next_tick_or_by_a_claim_that_finds_too_few() {
+fn a_passed_job_is_found_by_a_tick_or_a_short_claim() {
     for most in [1, 40] {
         let (config, mut client) = client("{}");
         let many = "SELECT count(*) FROM waterline.push_many('q', array_fill('k'::text, ARRAY[40]), array_fill('1'::text, ARRAY[40]))";
@@ -60,7 +60,7 @@ fn a_job_that_claims_have_passed_by_is_found_by_the_next_tick_or_by_a_claim_that
 }
 
 #[test]
-fn one_claim_finds_a_job_behind_any_number_that_their_limit_holds() {
+fn one_claim_finds_a_job_behind_any_number_of_held_ones() {
     let (_, mut client) = client(r#"{"limits": [{"of": "each_key", "at_once": 1}]}"#);
     let many = "SELECT count(*) FROM waterline.push_many('q', array_fill('k'::text, ARRAY[700]), \
         array_fill('1'::text, ARRAY[700]), array_fill('{\"key\": \"a\"}'::jsonb, ARRAY[700]))";
@@ -73,7 +73,7 @@ fn one_claim_finds_a_job_behind_any_number_that_their_limit_holds() {
 
 /// The end leaves a doorbell, and time would bring the next look at it.
 #[test]
-fn a_claim_finds_a_job_whose_last_awaited_one_has_just_finished() {
+fn a_claim_finds_a_job_whose_wait_has_just_ended() {
     let (_, mut client) = client("{}");
     push(&mut client, r#"{"id": "a"}"#);
     push(&mut client, r#"{"id": "b", "after": ["a"]}"#);
@@ -86,7 +86,7 @@ fn a_claim_finds_a_job_whose_last_awaited_one_has_just_finished() {
 }
 
 #[test]
-fn each_job_of_a_call_fails_or_sleeps_in_its_own_way() {
+fn jobs_of_one_call_fail_or_snooze_independently() {
     let (_, mut client) = client(r#"{"retry": {"first_ms": 500, "growth": "fixed", "attempts": 9}}"#);
     for id in ["retry", "delay", "bury", "later", "now"] {
         push(&mut client, &format!(r#"{{"id": "{id}"}}"#));
@@ -120,7 +120,7 @@ fn each_job_of_a_call_fails_or_sleeps_in_its_own_way() {
 }
 
 #[test]
-fn words_that_there_are_not_and_values_that_nothing_can_be_made_of_are_refused() {
+fn unknown_words_and_bad_values_are_refused() {
     let (_config, mut client) = client("{}");
     push(&mut client, "null");
     for settings in [
@@ -200,7 +200,7 @@ fn refused(client: &mut Client, call: &str) {
 
 /// Each of them made a call fail for ever: a claim, an end or a tick.
 #[test]
-fn numbers_that_are_as_large_as_can_be_stop_no_queue_and_limits_of_nothing_are_refused() {
+fn huge_numbers_stop_no_queue_and_empty_limits_are_refused() {
     let (_config, mut client) = client("{}");
     let set = r#"SELECT waterline.set_options('q', '{"lease_ms": 9223372036854775807, "ids_for_ms": 9223372036854775807,
         "limits": [{"of": "kind", "name": "k", "rate": {"count": 1, "per_ns": 8640000000000000}}]}')"#;
@@ -238,7 +238,7 @@ fn numbers_that_are_as_large_as_can_be_stop_no_queue_and_limits_of_nothing_are_r
 }
 
 #[test]
-fn a_job_that_waits_for_two_is_released_by_the_ends_of_both_however_many_answer_the_bells_of_one() {
+fn a_job_that_awaits_two_is_released_once_both_have_ended() {
     let (config, mut client) = client("{}");
     assert_eq!(claim(&mut client, 1).0, [0_i64; 0]);
     for settings in [
@@ -276,7 +276,7 @@ fn a_job_that_waits_for_two_is_released_by_the_ends_of_both_however_many_answer_
 }
 
 #[test]
-fn ended_by_answers_in_the_order_of_its_question() {
+fn ended_by_answers_in_the_order_asked() {
     let (_config, mut client) = client("{}");
     (0..300).for_each(|_| drop(push(&mut client, "{}")));
     // With these the planner may join by sorted numbers.
@@ -301,7 +301,7 @@ fn ended_by_answers_in_the_order_of_its_question() {
 }
 
 #[test]
-fn settings_with_which_no_attempt_could_end_are_refused_and_long_times_are_as_long_as_can_be() {
+fn unusable_retries_are_refused_and_long_times_capped() {
     let (_config, mut client) = client("{}");
     for settings in [r#"{"retry":{"first_ms":"soon"}}"#, r#"{"retry":{"attempts":"many"}}"#, r#"{"bogus":1}"#] {
         for call in [
@@ -331,7 +331,7 @@ fn settings_with_which_no_attempt_could_end_are_refused_and_long_times_are_as_lo
 }
 
 #[test]
-fn a_schedule_whose_push_is_refused_stops_no_claim_and_no_other_schedule() {
+fn a_refused_scheduled_push_stops_nothing_else() {
     let (_config, mut client) = client("{}");
     let register = "SELECT FROM waterline.register_periodic('q', $1, NULL, 5000, $1, '1', '{}', true)";
     for name in ["a", "b", "c"] {
@@ -381,7 +381,7 @@ fn no_limits_ring_no_bells() {
 }
 
 #[test]
-fn a_commit_waits_for_the_disk_but_for_that_of_a_claim_alone_which_says_so() {
+fn only_async_claims_commit_without_the_disk() {
     let (_, mut client) = client("{}");
     push(&mut client, "{}");
     let turn = |jobs: &str| {
@@ -418,7 +418,7 @@ fn a_commit_waits_for_the_disk_but_for_that_of_a_claim_alone_which_says_so() {
 }
 
 #[test]
-fn claims_look_at_the_leases_once_a_second_and_note_the_worker_with_the_claim() {
+fn claims_check_leases_once_a_second_and_note_the_worker() {
     let (_, mut client) = client(r#"{"lease_ms": 100}"#);
     push(&mut client, r#"{"id": "a"}"#);
     let mut claim_at = |now: u32, worker: &str| {

@@ -73,7 +73,7 @@ const FAULTS: [(&str, &str); 6] = [
 ];
 
 #[test]
-fn no_job_is_lost_and_none_ends_twice_whatever_dies_and_in_whatever_language() {
+fn no_job_is_lost_or_ends_twice_whatever_dies() {
     let seed = if std::env::var_os("SEED").is_some() { common::seed() } else { fastrand::u64(..) };
     println!("SEED={seed}");
     let mut random = fastrand::Rng::with_seed(seed);

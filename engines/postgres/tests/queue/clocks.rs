@@ -19,7 +19,7 @@ fn number(client: &mut Client, sql: &str) -> i64 {
 }
 
 #[test]
-fn the_rules_of_a_clock_that_was_set_back_are_those_of_the_library() {
+fn set_back_clock_rules_match_the_library() {
     let (_, mut client) = client("{}");
     let times =
         [0, 1, 998_999, 999_000, 999_999, 1_000_000, 1_000_001, 1_001_000, 1_001_001, 1_500_000, 90_000_000, AHEAD];
@@ -49,7 +49,7 @@ fn the_rules_of_a_clock_that_was_set_back_are_those_of_the_library() {
 }
 
 #[test]
-fn a_lease_that_was_renewed_while_the_clock_was_ahead_ends_a_minute_after_it_is_set_right() {
+fn a_lease_renewed_while_the_clock_was_ahead_ends_in_a_minute() {
     for renews in [true, false] {
         let (_, mut client) = client(r#"{"max_crashes": 9}"#);
         push(&mut client, r#"{"id": "a"}"#);
@@ -73,7 +73,7 @@ fn a_lease_that_was_renewed_while_the_clock_was_ahead_ends_a_minute_after_it_is_
 }
 
 #[test]
-fn delays_of_other_languages_go_back_with_the_clock_and_times_that_they_name_stay() {
+fn delays_go_back_with_the_clock_and_named_times_stay() {
     let (_, mut client) = client(r#"{"max_crashes": 9}"#);
     set(&mut client, AHEAD);
     for id in ["fails", "snoozes"] {
@@ -103,7 +103,7 @@ fn delays_of_other_languages_go_back_with_the_clock_and_times_that_they_name_sta
 
 /// More jobs wait than one call moves, and somebody has locked one of them.
 #[test]
-fn many_jobs_go_back_in_pieces_and_one_that_is_locked_by_a_later_call() {
+fn many_jobs_go_back_in_pieces_and_a_locked_one_later() {
     let (config, mut client) = client("{}");
     set(&mut client, AHEAD);
     let many = "SELECT count(*) FROM waterline.push_many('q', array_fill('k'::text, ARRAY[6000]),

@@ -96,7 +96,7 @@ const FILLS: [(&str, &str); 5] = [
 ];
 
 #[test]
-fn a_call_costs_as_much_as_ever_whatever_waits_is_due_tomorrow_has_ended_or_has_a_key() {
+fn calls_cost_the_same_whatever_waits_or_has_ended() {
     let jobs = size(20_000, 500_000);
     for (what, fill) in FILLS {
         let (_config, mut client) = opened(r#"{"retention_ms": -1}"#);
@@ -138,7 +138,7 @@ fn a_call_costs_as_much_as_ever_whatever_waits_is_due_tomorrow_has_ended_or_has_
 
 // As after a first `VACUUM`: the server knows how many rows there are, and nothing else of them.
 #[test]
-fn a_claim_is_as_cheap_where_the_server_has_no_statistics() {
+fn a_claim_is_cheap_without_statistics() {
     let (_config, mut client) = opened("{}");
     push(&mut client, 5000);
     client.batch_execute("VACUUM waterline.job").unwrap();
@@ -147,7 +147,7 @@ fn a_claim_is_as_cheap_where_the_server_has_no_statistics() {
 }
 
 #[test]
-fn pushes_notify_only_those_who_listen_and_not_twice_within_20_ms() {
+fn pushes_notify_only_listeners_and_at_most_every_20_ms() {
     let (config, mut client) = opened("{}");
     let mut listener = config.connect(NoTls).unwrap();
     let channel: String = listener.query_one("SELECT waterline.listen_to('q')", &[]).unwrap().get(0);
@@ -210,7 +210,7 @@ fn options() -> QueueOptions {
 }
 
 #[test]
-fn a_queue_behind_a_pooler_of_transactions_loses_nothing_and_polls() {
+fn a_queue_behind_a_transaction_pooler_loses_nothing() {
     let server = Server::shared();
     let database = server.database();
     drop(database.store(PgOptions::new()));
@@ -262,7 +262,7 @@ fn a_queue_behind_a_pooler_of_transactions_loses_nothing_and_polls() {
 }
 
 #[test]
-fn a_client_whose_clock_is_an_hour_wrong_works_as_any_other() {
+fn a_client_clock_an_hour_off_does_no_harm() {
     for hours in [-1_i64, 1] {
         let Bench { store, config } = bench();
         let queue = store.queue("q", options().lease(Long::LEASE).max_crashes(1)).unwrap();
@@ -319,7 +319,7 @@ fn waits(client: &mut Client, most: i64) -> bool {
 
 /// Pushes of ids in two orders, in transactions that meet.
 #[test]
-fn a_call_that_is_the_victim_of_a_deadlock_is_made_again() {
+fn a_call_that_deadlocks_is_retried() {
     let Bench { store, config } = bench();
     let queue = store.queue("q", options()).unwrap();
     let job = |id: &str| NewJob::new("k", &1).unwrap().id(id);
@@ -358,7 +358,7 @@ fn queue_push(transaction: &mut Transaction<'_>, id: &str) {
 }
 
 #[test]
-fn a_twin_in_a_transaction_that_stays_open_holds_up_its_twins_and_nobody_else() {
+fn a_twin_in_an_open_transaction_blocks_only_its_twins() {
     let (config, mut client) = opened("{}");
     let twin =
         r#"SELECT outcome FROM waterline.push('q', 'k', '1', '{"unique": {"fingerprint": "f", "until": "done"}}')"#;

@@ -9,7 +9,7 @@ use waterline_postgres::{PgOptions, PgStore};
 use waterline_queue::{NewJob, Outcome, QueueOptions, Runner, Running};
 
 #[test]
-fn a_burst_of_calls_leaves_few_connections_once_they_have_been_idle_for_their_time() {
+fn idle_connections_of_a_burst_are_closed() {
     let database = Server::shared().database();
     let mut config = database.config.clone();
     config.application_name("burst");
@@ -41,7 +41,7 @@ fn a_burst_of_calls_leaves_few_connections_once_they_have_been_idle_for_their_ti
 }
 
 #[test]
-fn a_runner_needs_few_connections_however_many_jobs_it_runs_at_once() {
+fn a_runner_of_many_jobs_needs_few_connections() {
     let Bench { store, config, .. } = bench();
     let queue = store.queue("q", QueueOptions::default()).unwrap();
     queue.push_all((0..500).map(|_| NewJob::new("k", &()).unwrap())).unwrap();

@@ -4,7 +4,7 @@ use crate::calls::{claim, client, push};
 use postgres::NoTls;
 
 #[test]
-fn a_renewal_waits_for_no_transaction_that_ends_a_job_of_the_same_worker() {
+fn a_renewal_waits_for_no_open_end_of_its_worker() {
     let (config, mut client) = client("{}");
     push(&mut client, "{}");
     push(&mut client, "{}");
@@ -27,7 +27,7 @@ fn a_renewal_waits_for_no_transaction_that_ends_a_job_of_the_same_worker() {
 }
 
 #[test]
-fn a_job_that_claims_have_passed_by_is_found_though_a_transaction_with_a_tick_stays_open() {
+fn a_passed_job_is_found_while_a_tick_stays_open() {
     let (config, mut client) = client("{}");
     let many = "SELECT count(*) FROM waterline.push_many('q', array_fill('k'::text, ARRAY[40]), array_fill('1'::text, ARRAY[40]))";
     client.query_one(many, &[]).unwrap();
@@ -44,7 +44,7 @@ fn a_job_that_claims_have_passed_by_is_found_though_a_transaction_with_a_tick_st
 }
 
 #[test]
-fn a_push_that_finds_a_twin_locks_nothing_so_the_end_of_the_twin_waits_for_nobody() {
+fn a_push_that_finds_a_twin_locks_nothing() {
     let (config, mut client) = client("{}");
     let twin = r#"{"unique":{"fingerprint":"f","until":"done"}}"#;
     let id = push(&mut client, twin);
@@ -60,7 +60,7 @@ fn a_push_that_finds_a_twin_locks_nothing_so_the_end_of_the_twin_waits_for_nobod
 }
 
 #[test]
-fn ends_of_one_fingerprint_wait_for_no_open_transaction_with_another_one() {
+fn ends_of_one_fingerprint_do_not_wait_for_each_other() {
     let (config, mut client) = client(r#"{"retention_ms": -1}"#);
     let skips = r#"{"skip": "f"}"#;
     push(&mut client, skips);
@@ -84,7 +84,7 @@ fn ends_of_one_fingerprint_wait_for_no_open_transaction_with_another_one() {
 }
 
 #[test]
-fn pushes_that_wait_for_a_locked_job_keep_no_others_from_a_queue_with_a_bound() {
+fn a_push_that_waits_for_a_lock_blocks_no_bounded_queue() {
     let calls = [
         r#"push_many('q', '{k,k}', '{1,1}', ARRAY[NULL, '{"id": "x"}']::jsonb[])"#,
         r#"push_many('q', '{k,k}', '{1,1}', ARRAY[NULL, '{"unique": {"fingerprint": "f", "until": "done", "clash": "replace"}}']::jsonb[])"#,
@@ -112,7 +112,7 @@ fn pushes_that_wait_for_a_locked_job_keep_no_others_from_a_queue_with_a_bound() 
 }
 
 #[test]
-fn a_job_that_is_held_by_limits_which_came_while_another_one_ended_is_claimed_in_the_end() {
+fn a_job_held_by_limits_set_during_an_end_is_claimed() {
     let (config, mut client) = client("{}");
     for _ in 0..2 {
         push(&mut client, r#"{"key": "k"}"#);
@@ -136,7 +136,7 @@ fn a_job_that_is_held_by_limits_which_came_while_another_one_ended_is_claimed_in
 
 // The claim waits for a user's transaction at the id of a job that has expired, behind its look.
 #[test]
-fn a_job_that_is_moved_to_a_later_time_while_a_claim_looks_is_neither_held_nor_run() {
+fn a_job_postponed_during_a_claim_is_neither_held_nor_run() {
     let options = r#"{"dead_for_ms": 0, "limits": [{"of": "each_key", "at_once": 1}]}"#;
     let (config, mut client) = client(options);
     push(&mut client, r#"{"key": "a"}"#);
@@ -176,7 +176,7 @@ fn a_job_that_is_moved_to_a_later_time_while_a_claim_looks_is_neither_held_nor_r
 }
 
 #[test]
-fn a_job_that_was_claimed_while_the_first_limits_were_set_takes_its_place_soon() {
+fn jobs_claimed_while_limits_are_set_count_soon() {
     let (config, mut client) = client("{}");
     (0..3).for_each(|_| drop(push(&mut client, "{}")));
     let mut worker = config.connect(NoTls).unwrap();
@@ -193,7 +193,7 @@ fn a_job_that_was_claimed_while_the_first_limits_were_set_takes_its_place_soon()
 
 // It would also wait for the turn that has ended the job, while that waits for it: a deadlock.
 #[test]
-fn other_limits_wait_for_no_transaction_that_ends_a_job() {
+fn changed_limits_wait_for_no_open_end() {
     let limit = |most| format!(r#"{{"limits": [{{"of": "kind", "name": "k", "at_once": {most}}}]}}"#);
     let (config, mut client) = client(&limit(2));
     (0..3).for_each(|_| drop(push(&mut client, "{}")));
@@ -211,7 +211,7 @@ fn other_limits_wait_for_no_transaction_that_ends_a_job() {
 }
 
 #[test]
-fn the_first_limits_of_kinds_wait_for_no_turn_that_has_ended_a_job_and_claims_the_next() {
+fn first_limits_of_kinds_wait_for_no_open_turn() {
     let (config, mut client) = client(r#"{"limits": [{"of": "each_key", "at_once": 5}]}"#);
     (0..4).for_each(|_| drop(push(&mut client, "{}")));
     let (jobs, tokens) = claim(&mut client, 3);
@@ -232,7 +232,7 @@ fn the_first_limits_of_kinds_wait_for_no_turn_that_has_ended_a_job_and_claims_th
 
 // A look reads jobs that are due later, then `bounds_of`, then jobs that run.
 #[test]
-fn a_look_during_which_a_job_is_taken_back_still_says_when_something_comes() {
+fn a_job_taken_back_during_a_glance_still_shows_as_due() {
     let (config, mut client) = client(r#"{"lease_ms": 1000, "limits": [{"of": "queue", "at_once": 5}]}"#);
     push(&mut client, "{}");
     assert_eq!(claim(&mut client, 1).0.len(), 1);
@@ -265,7 +265,7 @@ fn a_look_during_which_a_job_is_taken_back_still_says_when_something_comes() {
 }
 
 #[test]
-fn a_purge_waits_for_nobody_and_leaves_a_job_that_somebody_has_locked() {
+fn a_purge_skips_locked_jobs_without_waiting() {
     let (config, mut client) = client("{}");
     for id in ["locked", "free"] {
         push(&mut client, &format!(r#"{{"id": "{id}"}}"#));

@@ -259,7 +259,7 @@ fn rows_of(client: &mut Client) {
 }
 
 #[test]
-fn whatever_value_a_row_has_the_other_jobs_go_on() {
+fn other_jobs_go_on_beside_any_damaged_value() {
     let mut client = bench().config.connect(NoTls).unwrap();
     rows_of(&mut client);
     let columns = "SELECT c.relname::text, a.attname::text, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
@@ -310,7 +310,7 @@ fn whatever_value_a_row_has_the_other_jobs_go_on() {
 const TICK_NOW: &str = "SELECT setval(ticked, 0) FROM waterline.queue";
 
 #[test]
-fn a_job_that_makes_calls_fail_is_set_aside_and_named_and_listed_and_removed() {
+fn a_job_that_makes_calls_fail_is_set_aside_and_listed() {
     let bench = bench();
     let queue = bench.store.queue("q", QueueOptions::default()).unwrap();
     let mut client = bench.config.connect(NoTls).unwrap();
@@ -379,7 +379,7 @@ fn a_job_that_makes_calls_fail_is_set_aside_and_named_and_listed_and_removed() {
 }
 
 #[test]
-fn a_schedule_that_makes_ticks_fail_is_set_aside_and_named_until_it_is_registered_anew() {
+fn a_schedule_that_makes_ticks_fail_is_set_aside() {
     let bench = bench();
     let queue = bench.store.queue("q", QueueOptions::default()).unwrap();
     let mut client = bench.config.connect(NoTls).unwrap();

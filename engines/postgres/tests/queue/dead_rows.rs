@@ -5,7 +5,7 @@ use crate::complaints::{finish, opened, opened_in, pages, push, set_clock};
 use postgres::{IsolationLevel, NoTls};
 
 #[test]
-fn an_open_transaction_keeps_dead_rows_and_claims_stay_as_cheap_as_they_were() {
+fn claims_stay_cheap_beside_an_open_transaction() {
     // In halves.
     for (keyed, most) in [(false, 3), (true, 10)] {
         let limits = if keyed { r#"{"limits": [{"of": "each_key", "at_once": 1}]}"# } else { "{}" };
@@ -46,7 +46,7 @@ const ALL: &str = "SELECT FROM waterline.turn('{}', '{}', '{}', '{}', '{}', '{}'
 const NONE: &str = "turn('{}', '{}', '{}', '{}', '{}', '{}', 'q', 16, NULL, NULL, NULL, 'w', false, NULL, NULL)";
 
 #[test]
-fn a_late_commit_behind_a_burst_of_work_is_found_at_once() {
+fn a_late_commit_behind_a_burst_is_found_at_once() {
     // A transaction that is open in another database keeps dead rows here for a while, too.
     let (_server, database) = server();
     let mut client = opened_in(&database.config, r#"{"retention_ms": 0}"#);
@@ -65,7 +65,7 @@ fn a_late_commit_behind_a_burst_of_work_is_found_at_once() {
 }
 
 #[test]
-fn a_claim_that_finds_nothing_beside_many_dead_rows_is_cheap_and_a_late_commit_is_found() {
+fn empty_claims_beside_dead_rows_are_cheap_and_miss_no_commit() {
     let (config, mut client) = opened(r#"{"retention_ms": 0}"#);
     let [mut other, mut late] = [0, 1].map(|_| config.connect(NoTls).unwrap());
     let mut open = other.build_transaction().isolation_level(IsolationLevel::RepeatableRead).start().unwrap();
@@ -89,7 +89,7 @@ fn a_claim_that_finds_nothing_beside_many_dead_rows_is_cheap_and_a_late_commit_i
 }
 
 #[test]
-fn a_push_and_a_glance_are_cheap_beside_dead_rows_of_jobs_that_expire_in_a_bounded_queue() {
+fn pushes_and_glances_are_cheap_beside_expired_dead_rows() {
     let (config, mut client) = opened(r#"{"retention_ms": 0, "max_waiting": 10000}"#);
     let mut other = config.connect(NoTls).unwrap();
     let mut open = other.build_transaction().isolation_level(IsolationLevel::RepeatableRead).start().unwrap();

@@ -23,7 +23,7 @@ fn answer_all(client: &mut Client) {
 }
 
 #[test]
-fn a_call_whose_time_is_over_leaves_the_other_edges_to_the_next_ones() {
+fn a_call_out_of_time_leaves_edges_to_the_next() {
     // Jobs that become ready are told in pieces of 64. Those that die are told one by one.
     for (end, most) in [(finish as fn(&mut Client, _), 16 + 64), (bury, 16 + 8)] {
         let (_, mut client) = client("{}");
@@ -40,7 +40,7 @@ fn a_call_whose_time_is_over_leaves_the_other_edges_to_the_next_ones() {
 }
 
 #[test]
-fn a_job_that_many_wait_for_delays_those_that_wait_for_another_one_by_a_call_at_most() {
+fn jobs_awaited_by_many_delay_others_by_one_call() {
     let (_, mut client) = client("{}");
     push(&mut client, r#"{"id": "many"}"#);
     push_many(&mut client, 5_000, r#"{"after": ["many"]}"#);
@@ -56,7 +56,7 @@ fn a_job_that_many_wait_for_delays_those_that_wait_for_another_one_by_a_call_at_
 
 /// An old job that is pushed anew waits for another one by an edge of its old number.
 #[test]
-fn an_edge_that_comes_behind_the_place_of_a_bell_is_answered_too() {
+fn edges_behind_the_place_of_a_bell_are_answered() {
     let (_, mut client) = client("{}");
     push(&mut client, r#"{"id": "first"}"#);
     push_many(&mut client, 3_000, r#"{"after": ["first"]}"#);
@@ -75,7 +75,7 @@ fn an_edge_that_comes_behind_the_place_of_a_bell_is_answered_too() {
 }
 
 #[test]
-fn a_bell_remembers_that_its_job_has_died_and_whoever_looks_is_told_to_call_again() {
+fn a_bell_remembers_a_death_and_asks_for_another_call() {
     let (_, mut client) = client(r#"{"dead_for_ms": 0}"#);
     push(&mut client, r#"{"id": "first"}"#);
     push_many(&mut client, 2_500, r#"{"after": ["first"]}"#);
@@ -92,7 +92,7 @@ fn a_bell_remembers_that_its_job_has_died_and_whoever_looks_is_told_to_call_agai
 }
 
 #[test]
-fn whoever_listens_hears_of_a_job_whose_wait_is_over() {
+fn listeners_hear_of_a_job_whose_wait_is_over() {
     let (config, mut client) = client("{}");
     push(&mut client, r#"{"id": "first"}"#);
     push(&mut client, r#"{"after": ["first"]}"#);
@@ -110,7 +110,7 @@ fn whoever_listens_hears_of_a_job_whose_wait_is_over() {
 }
 
 #[test]
-fn many_jobs_of_which_each_is_waited_for_by_one_are_the_work_of_many_calls() {
+fn many_bells_of_one_edge_each_take_many_calls() {
     let (_, mut client) = client("{}");
     push(&mut client, r#"{"id": "first"}"#);
     push_many(&mut client, 2_500, r#"{"after": ["first"]}"#);
@@ -126,7 +126,7 @@ fn many_jobs_of_which_each_is_waited_for_by_one_are_the_work_of_many_calls() {
 }
 
 #[test]
-fn an_edge_that_somebody_has_locked_holds_up_no_call() {
+fn a_locked_edge_blocks_no_call() {
     // One that dies loses its edges to others, too.
     let ways = [(finish as fn(&mut Client, _), "first", "ready", "waiting"), (bury, "other", "dead", "dead")];
     for (end, locked, of_free, of_locked) in ways {

@@ -70,7 +70,7 @@ impl Worker {
 }
 
 #[test]
-fn a_queue_that_keeps_nothing_keeps_what_a_job_asks_for_and_remembers_its_id() {
+fn a_queue_without_retention_keeps_what_a_job_asks_for() {
     let mut worker = Worker::new(r#"{"retention_ms": 0}"#);
     let plain = worker.push("{}");
     let kept = worker.push(r#"{"retention_ms": 60000}"#);
@@ -92,7 +92,7 @@ fn a_queue_that_keeps_nothing_keeps_what_a_job_asks_for_and_remembers_its_id() {
 }
 
 #[test]
-fn a_job_that_was_pushed_anew_while_it_runs_is_ready_after_its_end_also_where_nothing_is_kept() {
+fn a_running_job_pushed_again_is_ready_after_its_end() {
     let mut worker = Worker::new(r#"{"retention_ms": 0}"#);
     worker.push(r#"{"id": "a"}"#);
     let anonymous = worker.push("{}");
@@ -105,7 +105,7 @@ fn a_job_that_was_pushed_anew_while_it_runs_is_ready_after_its_end_also_where_no
 }
 
 #[test]
-fn the_end_of_a_job_hands_on_the_next_one_of_its_key_in_the_same_call_and_one_alone_runs() {
+fn an_end_hands_its_key_to_the_next_job_at_once() {
     for retention in [0, 60_000] {
         let limits = r#""limits": [{"of": "each_key", "at_once": 1}]"#;
         let mut worker = Worker::new(&format!(r#"{{"retention_ms": {retention}, {limits}}}"#));
@@ -128,7 +128,7 @@ fn the_end_of_a_job_hands_on_the_next_one_of_its_key_in_the_same_call_and_one_al
 }
 
 #[test]
-fn places_that_ends_free_while_a_job_runs_alone_are_not_forgotten() {
+fn places_freed_while_a_job_runs_alone_are_kept() {
     let mut worker = Worker::new(r#"{"retention_ms": 0, "limits": [{"of": "each_key", "at_once": 1}]}"#);
     let [first, second] = [0, 1].map(|_| worker.push(r#"{"key": "a"}"#)[1..].parse::<i64>().unwrap());
     let held = worker.turn((vec![], vec![]), 4);
@@ -144,7 +144,7 @@ fn places_that_ends_free_while_a_job_runs_alone_are_not_forgotten() {
 }
 
 #[test]
-fn each_eighth_claim_takes_the_lowest_priority_one_by_one_and_in_batches() {
+fn each_eighth_claim_takes_the_lowest_priority() {
     for most in [1, 16] {
         let mut worker = Worker::new(r#"{"retention_ms": 0}"#);
         for priority in [0, 3].into_iter().flat_map(|priority| [priority; 32]) {
@@ -156,7 +156,7 @@ fn each_eighth_claim_takes_the_lowest_priority_one_by_one_and_in_batches() {
 }
 
 #[test]
-fn a_batch_has_the_order_of_the_queue_and_not_that_of_the_numbers() {
+fn a_batch_keeps_the_queue_order_not_the_numbers() {
     let mut worker = Worker::new("{}");
     for id in ["a", "b", "c"] {
         worker.push(&format!(r#"{{"id": "{id}"}}"#));
@@ -169,7 +169,7 @@ fn a_batch_has_the_order_of_the_queue_and_not_that_of_the_numbers() {
 
 // As many are locked as a claim of one job looks at.
 #[test]
-fn jobs_that_somebody_has_locked_do_not_hide_the_next_one_of_a_queue_with_limits() {
+fn locked_jobs_do_not_hide_the_next_under_limits() {
     let config = bench().config;
     let mut worker = Worker::on(&config, r#"{"limits": [{"of": "each_key", "at_once": 1}]}"#);
     let jobs: Vec<i64> = (0..42).map(|_| worker.push("{}")[1..].parse().unwrap()).collect();
@@ -194,7 +194,7 @@ const WAITS: &str = "CREATE SEQUENCE public.calls;
     END $$";
 
 #[test]
-fn limits_that_are_set_while_the_ends_of_a_turn_wait_hold_for_its_claim() {
+fn limits_set_during_a_turn_hold_for_its_claim() {
     let config = bench().config;
     let mut worker = Worker::on(&config, "{}");
     worker.0.batch_execute(WAITS).unwrap();
@@ -220,7 +220,7 @@ fn limits_that_are_set_while_the_ends_of_a_turn_wait_hold_for_its_claim() {
 }
 
 #[test]
-fn a_job_that_is_to_run_alone_waits_for_claims_whose_commit_takes_long() {
+fn a_lone_job_waits_for_slow_claim_commits() {
     let bench = bench();
     let options = r#"{"lease_ms": 1000, "retry": {"first_ms": 0, "growth": "fixed"}}"#;
     let mut slow = Worker::on(&bench.config, options);
@@ -252,7 +252,7 @@ fn a_job_that_is_to_run_alone_waits_for_claims_whose_commit_takes_long() {
 }
 
 #[test]
-fn ends_that_name_a_job_twice_or_with_another_token_count_alike_in_small_calls_and_in_large_ones() {
+fn repeated_and_foreign_ends_count_alike_at_any_size() {
     for jobs in [4, 80] {
         let mut worker = Worker::new(r#"{"retention_ms": 0}"#);
         (0..jobs).for_each(|_| drop(worker.push("{}")));
@@ -277,7 +277,7 @@ fn ends_that_name_a_job_twice_or_with_another_token_count_alike_in_small_calls_a
 /// A call that ends jobs and claims others hands the places of keys on by a way of its own. A claim
 /// after the ends of another call goes by their bells, and looks at each job.
 #[test]
-fn ends_and_a_claim_in_one_call_claim_the_same_jobs_as_in_two() {
+fn ends_and_a_claim_in_one_call_claim_as_in_two() {
     const LIMITS: &str = r#"{"retention_ms": 0, "limits": [{"of": "each_key", "at_once": 1},
         {"of": "key", "name": "b", "at_once": 2}]}"#;
     let mut handed_on = 0;

@@ -69,7 +69,7 @@ const PROCEDURES: &[(Option<usize>, &str)] = &[
 ];
 
 #[test]
-fn each_role_makes_its_calls_and_no_other_one_and_nobody_reads_or_writes_the_tables() {
+fn each_role_makes_only_its_calls_and_touches_no_table() {
     let Bench { store, config } = bench();
     drop(store.queue("q", QueueOptions::default()).unwrap());
     let mut client = config.connect(NoTls).unwrap();
@@ -108,7 +108,7 @@ fn each_role_makes_its_calls_and_no_other_one_and_nobody_reads_or_writes_the_tab
 }
 
 #[test]
-fn a_transaction_of_a_user_who_may_only_push_pushes_for_a_store_that_may_do_all() {
+fn push_only_users_push_in_their_own_transaction() {
     let Bench { store, config } = bench();
     let queue = store.queue("q", QueueOptions::default()).unwrap();
     let mut client = config.connect(NoTls).unwrap();
@@ -127,7 +127,7 @@ fn a_transaction_of_a_user_who_may_only_push_pushes_for_a_store_that_may_do_all(
 }
 
 #[test]
-fn a_table_of_a_user_in_a_schema_before_ours_is_not_taken_for_one_of_the_queue() {
+fn a_user_table_earlier_in_the_search_path_is_ignored() {
     let Bench { store, config } = bench();
     drop(store.queue("q", QueueOptions::default()).unwrap());
     let mut client = config.connect(NoTls).unwrap();
@@ -173,7 +173,7 @@ const OF_THE_LIBRARY: &[&str] = &[
 ];
 
 #[test]
-fn the_page_for_other_languages_has_each_call_with_its_arguments() {
+fn the_page_for_other_languages_lists_each_call() {
     let mut client = bench().config.connect(NoTls).unwrap();
     // As they are written: without the parameters of the answer, and without casts.
     let calls = "SELECT p.proname::text, p.proname || '(' || regexp_replace(regexp_replace(

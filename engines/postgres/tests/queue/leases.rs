@@ -20,7 +20,7 @@ const NOTED: &str = "CREATE TABLE calls (number bigserial, jobs bigint[], silent
 /// The time between two calls has a least value, and on a loaded machine no largest one. So the
 /// test waits for one that is short enough.
 #[test]
-fn the_leases_of_all_slots_are_renewed_in_one_call_each_third_of_the_lease() {
+fn one_call_renews_all_slots_each_third_of_a_lease() {
     let bench = bench();
     let queue = bench.store.queue("q", QueueOptions::default().lease(LEASE)).unwrap();
     let mut client = bench.config.connect(NoTls).unwrap();
@@ -62,7 +62,7 @@ fn the_leases_of_all_slots_are_renewed_in_one_call_each_third_of_the_lease() {
 
 /// Another program removes jobs by a call of its own, of which this process hears nothing.
 #[test]
-fn a_job_that_another_process_removes_is_lost_with_the_next_renewal() {
+fn a_job_removed_elsewhere_is_lost_at_the_next_renewal() {
     let bench = bench();
     let queue = bench.store.queue("q", QueueOptions::default().lease(LEASE)).unwrap();
     let mut client = bench.config.connect(NoTls).unwrap();
@@ -110,7 +110,7 @@ fn a_job_that_another_process_removes_is_lost_with_the_next_renewal() {
 
 /// The note of the stop fails, or comes when the process has gone.
 #[test]
-fn a_job_that_somebody_has_locked_for_a_moment_is_given_up_all_the_same() {
+fn a_briefly_locked_job_is_still_given_up() {
     let bench = bench();
     let queue = bench.store.queue("q", QueueOptions::default()).unwrap();
     queue.push(NewJob::new("k", &()).unwrap()).unwrap();
@@ -152,7 +152,7 @@ fn a_job_that_somebody_has_locked_for_a_moment_is_given_up_all_the_same() {
 }
 
 #[test]
-fn jobs_that_outlive_the_stop_of_their_runner_are_put_back_without_the_note_of_the_stop() {
+fn jobs_that_outlive_a_stop_are_put_back_without_its_note() {
     let bench = bench();
     let queue = bench.store.queue("q", QueueOptions::default()).unwrap();
     let mut client = bench.config.connect(NoTls).unwrap();

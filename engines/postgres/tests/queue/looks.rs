@@ -50,7 +50,7 @@ fn pages(client: &mut Client, statement: &str) -> i64 {
 }
 
 #[test]
-fn a_page_of_a_list_reads_what_it_shows_and_the_pages_show_each_job_once_in_their_order() {
+fn list_pages_read_little_and_show_each_job_once_in_order() {
     let mut client = filled();
     for state in STATES {
         let all = "SELECT number, held_by, priority, place, tie FROM waterline.list('q', $1, p_most => 1000000)";
@@ -97,7 +97,7 @@ fn a_page_of_a_list_reads_what_it_shows_and_the_pages_show_each_job_once_in_thei
 }
 
 #[test]
-fn looks_at_a_large_queue_read_little_and_those_at_a_small_one_read_nothing_of_the_others() {
+fn looks_at_large_and_small_queues_read_little() {
     let mut client = filled();
     client.batch_execute("SELECT waterline.counts('q'); SELECT waterline.create_queue('small')").unwrap();
     for queue in ["q", "small"] {
@@ -109,7 +109,7 @@ fn looks_at_a_large_queue_read_little_and_those_at_a_small_one_read_nothing_of_t
 }
 
 #[test]
-fn a_look_at_the_limits_of_many_keys_reads_those_of_a_few() {
+fn limits_of_many_keys_are_read_for_a_few() {
     let mut client = filled();
     let limits = "SELECT waterline.create_queue('many', jsonb_build_object('limits',
             (SELECT jsonb_agg(jsonb_build_object('of', 'key', 'name', n::text, 'at_once', 1)) FROM generate_series(0, 999) n)));
@@ -139,7 +139,7 @@ fn push(client: &mut Client, jobs: i32) {
 }
 
 #[test]
-fn the_counts_of_a_large_queue_are_kept_for_a_while_and_say_how_old_they_are() {
+fn counts_of_a_large_queue_are_cached_with_their_age() {
     const LATER: i64 = 1_000_000_000;
     let config = bench().config;
     let [mut client, mut other] = [(); 2].map(|()| config.connect(NoTls).unwrap());
@@ -174,7 +174,7 @@ fn the_counts_of_a_large_queue_are_kept_for_a_while_and_say_how_old_they_are() {
 }
 
 #[test]
-fn counts_that_cannot_be_read_now_are_those_of_the_last_time_and_say_so() {
+fn unreadable_counts_fall_back_to_the_last_with_their_age() {
     let bench = bench();
     let [known, unknown] = ["known", "unknown"].map(|name| bench.store.queue(name, QueueOptions::default()).unwrap());
     known.push(NewJob::new("k", &1).unwrap()).unwrap();
@@ -187,7 +187,7 @@ fn counts_that_cannot_be_read_now_are_those_of_the_last_time_and_say_so() {
 }
 
 #[test]
-fn one_who_waits_for_a_job_hears_what_another_process_has_done_with_it() {
+fn a_subscriber_hears_what_another_process_did() {
     let bench = bench();
     let queue = bench.store.queue("q", QueueOptions::default()).unwrap();
     let other = PgStore::connect(bench.config.clone(), NoTls, PgOptions::new()).unwrap();
@@ -203,7 +203,7 @@ fn one_who_waits_for_a_job_hears_what_another_process_has_done_with_it() {
 }
 
 #[test]
-fn one_who_waits_hears_that_a_silent_worker_lost_its_job_though_no_process_claims() {
+fn a_subscriber_hears_of_a_lost_lease_without_any_claims() {
     type Waits = fn(&Queue) -> bool;
     let waits: [(&str, Waits); 2] = [
         ("a subscription", |queue| {
@@ -227,7 +227,7 @@ fn one_who_waits_hears_that_a_silent_worker_lost_its_job_though_no_process_claim
 }
 
 #[test]
-fn one_who_waits_for_room_hears_that_a_runner_has_begun_a_job_although_it_may_find_more() {
+fn a_push_waiting_for_room_hears_that_a_job_has_begun() {
     let queue = bench().store.queue("q", QueueOptions::default().max_waiting(1)).unwrap();
     let ((begun, begins), (end, ends)) = (unbounded(), bounded(0));
     let builder = Runner::builder(&queue).max_processing(1).on("k", move |_, ()| {
@@ -270,7 +270,7 @@ fn worked(queue: &Queue) -> (Vec<LimitUse>, [Option<u64>; 3]) {
 }
 
 #[test]
-fn the_limits_and_the_work_of_a_queue_are_those_of_the_same_queue_in_a_store() {
+fn limits_and_activity_equal_those_of_an_embedded_queue() {
     let clock = Clock::manual(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000));
     let options = || {
         let options = QueueOptions::default().clock(clock.clone()).limit(Limit::queue().at_once(9));
@@ -292,7 +292,7 @@ fn the_limits_and_the_work_of_a_queue_are_those_of_the_same_queue_in_a_store() {
 }
 
 #[test]
-fn threads_that_wait_for_jobs_wake_together_and_one_of_them_asks_the_server() {
+fn waiting_threads_wake_together_and_one_asks_the_server() {
     const WAIT: usize = 64;
     let bench = bench();
     let queue = bench.store.queue("q", QueueOptions::default()).unwrap();
@@ -339,7 +339,7 @@ fn waiting(queue: &Queue) -> Vec<Related> {
 }
 
 #[test]
-fn the_jobs_before_and_behind_a_job_are_those_of_the_same_queue_in_a_store() {
+fn related_jobs_equal_those_of_an_embedded_queue() {
     let options = QueueOptions::default;
     let here = waiting(&Queue::open(&Store::in_memory(), "q", options()).unwrap());
     let there = waiting(&bench().store.queue("q", options()).unwrap());
@@ -348,7 +348,7 @@ fn the_jobs_before_and_behind_a_job_are_those_of_the_same_queue_in_a_store() {
 }
 
 #[test]
-fn a_name_with_a_nul_is_refused_for_good_and_not_to_be_tried_again() {
+fn a_name_with_a_nul_is_refused_for_good() {
     let queue = bench().store.queue("q", QueueOptions::default()).unwrap();
     let odd = "a\0b";
     for (call, answer) in [
@@ -363,7 +363,7 @@ fn a_name_with_a_nul_is_refused_for_good_and_not_to_be_tried_again() {
 }
 
 #[test]
-fn a_change_that_fails_names_what_it_was() {
+fn a_failed_change_says_what_it_was() {
     let bench = bench();
     let queue = bench.store.queue("q", QueueOptions::default()).unwrap();
     let mut client = bench.config.connect(NoTls).unwrap();
@@ -376,7 +376,7 @@ fn a_change_that_fails_names_what_it_was() {
 }
 
 #[test]
-fn a_schedule_that_another_process_has_registered_shows_its_text_and_its_next_tick() {
+fn a_schedule_of_another_process_shows_its_next_tick() {
     let bench = bench();
     let clock = Clock::manual(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000));
     let options = QueueOptions::default().clock(clock.clone());
@@ -399,7 +399,7 @@ fn a_schedule_that_another_process_has_registered_shows_its_text_and_its_next_ti
 }
 
 #[test]
-fn a_standstill_goes_by_the_kinds_that_run_and_a_worker_has_its_jobs_until_its_last_lease_ends() {
+fn a_standstill_is_judged_by_running_kinds_and_leases() {
     let (_, mut client) = crate::calls::client("{}");
     client
         .batch_execute(

@@ -41,7 +41,7 @@ fn put(transaction: &mut Transaction<'_>, job: u64) {
 }
 
 #[test]
-fn a_push_in_a_transaction_is_there_with_its_rows_or_not_at_all() {
+fn a_push_commits_with_its_rows_or_not_at_all() {
     let (_store, queue, mut client) = opened();
     for (commits, jobs) in [(false, 0), (true, 3)] {
         let mut transaction = client.transaction().unwrap();
@@ -67,7 +67,7 @@ fn a_push_in_a_transaction_is_there_with_its_rows_or_not_at_all() {
 }
 
 #[test]
-fn a_lease_that_is_over_makes_the_transaction_of_its_end_fail_whatever_its_caller_does() {
+fn a_lost_lease_fails_the_transaction_of_its_end() {
     let (_store, queue, mut client) = opened();
     queue.push(job(1)).unwrap();
     let mut lease = queue.accept(Accept::new()).unwrap().unwrap();
@@ -81,7 +81,7 @@ fn a_lease_that_is_over_makes_the_transaction_of_its_end_fail_whatever_its_calle
 }
 
 #[test]
-fn an_end_in_a_transaction_counts_once_that_is_committed_and_else_the_attempt_has_failed() {
+fn an_end_counts_only_if_its_transaction_commits() {
     let (_store, queue, mut client) = opened();
     let id = queue.push(job(1)).unwrap().id;
     for (attempt, commits) in [(1, false), (2, true)] {
@@ -103,7 +103,7 @@ fn an_end_in_a_transaction_counts_once_that_is_committed_and_else_the_attempt_ha
 }
 
 #[test]
-fn a_stream_pushes_jobs_in_the_commit_of_its_progress() {
+fn a_stream_pushes_jobs_in_its_progress_commit() {
     let (store, queue, mut client) = opened();
     let pushes = queue.clone();
     let jobs: MemoryJobs<u64> = (0..100).collect();
@@ -128,7 +128,7 @@ fn a_stream_pushes_jobs_in_the_commit_of_its_progress() {
 }
 
 #[test]
-fn a_job_whose_rows_are_refused_fails_alone_and_the_others_of_its_transaction_are_written() {
+fn a_job_with_refused_rows_fails_alone() {
     let (_store, queue, mut client) = opened();
     queue.push_all((0..200).map(job)).unwrap();
     let calls = Arc::new(AtomicU64::new(0));
@@ -191,7 +191,7 @@ fn opened_again(store: &PgStore, options: QueueOptions) -> Queue {
 }
 
 #[test]
-fn a_commit_whose_answer_is_lost_is_settled_and_each_job_has_its_rows_once() {
+fn a_commit_with_a_lost_answer_writes_rows_once() {
     let cuts = u32::try_from(crate::size(12, 200)).unwrap();
     let (_server, database, proxy, store) = cut(cuts);
     // The jobs of a claim whose answer is lost are found when their leases end. They count a crash,
@@ -235,7 +235,7 @@ fn a_commit_whose_answer_is_lost_is_settled_and_each_job_has_its_rows_once() {
 }
 
 #[test]
-fn an_end_whose_answer_is_lost_is_read_back_and_not_told_as_lost() {
+fn ends_with_a_lost_answer_are_not_reported_lost() {
     let cuts = u32::try_from(crate::size(20, 400)).unwrap();
     let (_server, database, proxy, store) = cut(cuts);
     let queue = opened_again(&store, options().lease(Duration::from_secs(3)).unlimited_crashes());
@@ -265,7 +265,7 @@ fn an_end_whose_answer_is_lost_is_read_back_and_not_told_as_lost() {
 }
 
 #[test]
-fn a_job_of_whose_end_nobody_knows_runs_again_once_its_lease_is_over() {
+fn a_job_with_an_unknown_end_runs_again_after_its_lease() {
     let Bench { store, config } = bench();
     let options = options().lease(Duration::from_millis(900)).unlimited_crashes();
     let queue = store.queue("q", options).unwrap();
@@ -303,7 +303,7 @@ fn counting(told: &Arc<AtomicU64>) -> impl Fn(&Running, &AttemptEnd) + Send + Sy
 }
 
 #[test]
-fn a_transaction_of_the_same_number_on_a_server_that_has_lost_ours_is_not_taken_for_it() {
+fn a_reused_transaction_number_is_not_taken_for_ours() {
     for promotes in [false, true] {
         lose_a_commit(promotes);
     }
@@ -343,7 +343,7 @@ fn lose_a_commit(promotes: bool) {
 }
 
 #[test]
-fn a_job_whose_claim_a_crash_of_the_server_has_lost_is_not_told_as_finished_by_its_old_run() {
+fn a_run_whose_claim_a_crash_lost_is_not_told_as_finished() {
     let Bench { store, config } = bench();
     let queue = store.queue("q", options()).unwrap();
     let (runs, told) = (AtomicU64::new(0), Arc::default());
@@ -372,7 +372,7 @@ fn a_job_whose_claim_a_crash_of_the_server_has_lost_is_not_told_as_finished_by_i
 }
 
 #[test]
-fn a_server_that_goes_away_while_rows_are_written_is_no_failure_of_a_job() {
+fn a_lost_server_during_a_write_fails_no_job() {
     let (store, ..) = opened();
     let queue = store.queue("once", options().retry(Retry::fixed(Duration::ZERO).max_attempts(1))).unwrap();
     let calls = AtomicU64::new(0);
@@ -390,7 +390,7 @@ fn a_server_that_goes_away_while_rows_are_written_is_no_failure_of_a_job() {
 }
 
 #[test]
-fn a_job_whose_rows_fail_while_its_runner_stops_is_put_back() {
+fn a_write_that_fails_during_a_stop_puts_the_job_back() {
     let (store, ..) = opened();
     let queue = store.queue("once", options().retry(Retry::fixed(Duration::ZERO).max_attempts(1))).unwrap();
     let begun = Arc::new(AtomicU64::new(0));
@@ -410,7 +410,7 @@ fn a_job_whose_rows_fail_while_its_runner_stops_is_put_back() {
 }
 
 #[test]
-fn each_queue_of_a_group_is_told_of_its_own_jobs_where_their_ends_are_one_transaction() {
+fn queues_of_a_group_hear_only_of_their_own_jobs() {
     let (store, ..) = opened();
     let long = options().lease(Duration::from_secs(3600));
     let group = store.queue_group().queue("one", ["k"], options()).queue("two", ["l"], long).open().unwrap();

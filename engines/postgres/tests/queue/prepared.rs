@@ -39,7 +39,7 @@ fn prepared(server: &Server, config: impl Fn(&str) -> Config) -> i64 {
 }
 
 #[test]
-fn statements_are_prepared_once_a_connection_and_not_behind_a_pooler_that_would_mix_them_up() {
+fn statements_are_prepared_but_not_behind_a_pooler() {
     let server = Server::shared();
     assert!(prepared(server, |name| server.config(name)) > 1);
     let pooler = Pooler::start(server, 3);

@@ -160,7 +160,7 @@ fn ends() -> Vec<End> {
 }
 
 #[test]
-fn what_becomes_of_a_job_whose_attempt_has_ended_is_the_same_in_sql_and_in_the_library() {
+fn ended_attempts_have_the_same_outcome_in_sql_and_rust() {
     let (_, mut client) = client("{}");
     client
         .batch_execute(
@@ -206,7 +206,7 @@ fn what_becomes_of_a_job_whose_attempt_has_ended_is_the_same_in_sql_and_in_the_l
 }
 
 #[test]
-fn the_end_of_a_lease_that_is_over_is_the_same_in_sql_and_in_the_library_and_a_stop_wins() {
+fn ended_leases_have_the_same_outcome_in_sql_and_rust() {
     let (_, mut client) = client("{}");
     for (over, silent) in [(Over::Died, false), (Over::Silent(Duration::from_secs(60)), true)] {
         for stopping in [false, true] {

@@ -40,7 +40,7 @@ fn runs_all(config: Config) {
 }
 
 #[test]
-fn a_default_isolation_level_of_a_database_stops_no_queue() {
+fn a_default_isolation_level_stops_no_queue() {
     let server = Server::shared();
     let pooler = Pooler::start(server, 3);
     for level in ["serializable", "repeatable read"] {
@@ -56,7 +56,7 @@ fn a_default_isolation_level_of_a_database_stops_no_queue() {
 }
 
 #[test]
-fn in_a_transaction_of_the_users_the_error_names_the_setting_of_its_level() {
+fn the_error_in_a_user_transaction_names_the_level_setting() {
     let Bench { store, config } = bench();
     let queue = store.queue("q", QueueOptions::default().max_waiting(9)).unwrap();
     let mut client = config.connect(NoTls).unwrap();
@@ -74,7 +74,7 @@ fn is_read_only(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 #[test]
-fn a_server_that_takes_no_writes_is_named_and_a_runner_goes_on_when_that_has_gone() {
+fn a_read_only_server_is_named_and_a_runner_recovers() {
     let server = Server::shared();
     let database = server.database();
     let open = || PgStore::connect(server.config(&database.name), NoTls, PgOptions::new()).unwrap();
@@ -108,7 +108,7 @@ fn a_server_that_takes_no_writes_is_named_and_a_runner_goes_on_when_that_has_gon
 }
 
 #[test]
-fn rows_of_a_worker_that_stands_still_are_free_before_its_lease_is_over() {
+fn rows_of_a_frozen_worker_are_free_before_its_lease_ends() {
     let server = Server::shared();
     let pooler = Pooler::start(server, 3);
     for behind_a_pooler in [false, true] {

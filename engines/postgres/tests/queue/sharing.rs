@@ -43,7 +43,7 @@ const LINE: &str =
     "SELECT count(*), coalesce(sum(xmin::text::bigint), 0)::bigint FROM waterline.job WHERE held_by = 'ob'";
 
 #[test]
-fn a_job_of_another_kind_goes_once_into_the_line_of_its_kind_and_its_worker_finds_it_there() {
+fn jobs_of_other_kinds_go_once_into_their_line() {
     for options in ["{}", r#"{"limits": [{"of": "each_key", "at_once": 9}]}"#] {
         let (_, mut client) = client(options);
         let (others, own) = (push(&mut client, "b", 40), push(&mut client, "a", 3));
@@ -67,7 +67,7 @@ fn a_job_of_another_kind_goes_once_into_the_line_of_its_kind_and_its_worker_find
 }
 
 #[test]
-fn a_job_that_is_to_run_alone_keeps_its_process_to_itself_and_stops_no_other_one() {
+fn a_job_that_runs_alone_stops_only_its_process() {
     for options in ["{}", r#"{"limits": [{"of": "each_key", "at_once": 9}]}"#] {
         let (_, mut client) = client(options);
         let alone = push(&mut client, "a", 2);
@@ -95,7 +95,7 @@ fn a_job_that_is_to_run_alone_keeps_its_process_to_itself_and_stops_no_other_one
 }
 
 #[test]
-fn a_process_whose_jobs_do_not_end_leaves_the_one_that_is_to_run_alone_to_others_after_a_lease() {
+fn a_busy_process_leaves_a_lone_job_to_others_after_a_lease() {
     let (_, mut client) = client(r#"{"lease_ms": 60000}"#);
     let long = push(&mut client, "b", 1);
     assert_eq!(claim(&mut client, "one", 1, &[]).0, long);
@@ -119,7 +119,7 @@ fn push_with(client: &mut Client, kind: &str, settings: &str) -> i64 {
 }
 
 #[test]
-fn a_job_of_another_kind_that_may_be_needless_stops_no_kind() {
+fn a_possibly_needless_job_stops_no_other_kind() {
     let (_, mut client) = client("{}");
     let (waits, needless) =
         (push(&mut client, "b", 3), push_with(&mut client, "c", r#"{"root": {"signature": "r", "at": 1}}"#));
@@ -132,7 +132,7 @@ fn a_job_of_another_kind_that_may_be_needless_stops_no_kind() {
 }
 
 #[test]
-fn in_a_line_jobs_that_a_limit_holds_or_that_are_urgent_hide_no_others() {
+fn held_or_urgent_jobs_hide_no_others_in_a_line() {
     let (_, mut client) = client(r#"{"limits": [{"of": "each_key", "at_once": 1}]}"#);
     let many = (0..40).map(|_| push_with(&mut client, "b", r#"{"key": "full"}"#)).collect::<Vec<_>>();
     let free = push_with(&mut client, "b", r#"{"key": "free"}"#);
@@ -152,7 +152,7 @@ fn in_a_line_jobs_that_a_limit_holds_or_that_are_urgent_hide_no_others() {
 }
 
 #[test]
-fn a_job_that_ran_alone_and_was_put_back_is_anybodys() {
+fn any_process_takes_a_lone_job_put_back() {
     let (_, mut client) = client(r#"{"lease_ms": 60000}"#);
     let long = claim_of(&mut client, "b");
     let alone = push(&mut client, "a", 1);
@@ -172,7 +172,7 @@ fn claim_of(client: &mut Client, kind: &str) -> Claimed {
 }
 
 #[test]
-fn what_is_in_a_line_is_seen_after_a_time_without_any_claim() {
+fn jobs_in_a_line_are_seen_without_any_claim() {
     let (_, mut client) = client("{}");
     let others = push(&mut client, "b", 2);
     assert!(claim(&mut client, "one", 1, &["a"]).0.is_empty());
@@ -189,7 +189,7 @@ fn what_is_in_a_line_is_seen_after_a_time_without_any_claim() {
 }
 
 #[test]
-fn kinds_may_be_named_twice_and_one_that_is_null_is_none() {
+fn repeated_and_null_kinds_are_accepted() {
     let (_, mut client) = client("{}");
     let (a, b) = (push(&mut client, "a", 2), push(&mut client, "b", 2));
     let mut jobs = |kinds: &str| -> Vec<i64> {
@@ -203,7 +203,7 @@ fn kinds_may_be_named_twice_and_one_that_is_null_is_none() {
 
 /// One limit has a place, and the job that it holds is of a kind that no worker takes.
 #[test]
-fn a_place_for_a_job_of_another_kind_is_no_reason_to_look() {
+fn a_place_for_another_kind_triggers_no_claim() {
     let (_, mut client) = client(r#"{"limits": [{"of": "each_key", "at_once": 1}]}"#);
     let first = push_with(&mut client, "c", r#"{"key": "x"}"#);
     push_with(&mut client, "c", r#"{"key": "x"}"#);
@@ -219,7 +219,7 @@ fn a_place_for_a_job_of_another_kind_is_no_reason_to_look() {
 
 /// Two services with default settings.
 #[test]
-fn two_services_that_share_a_queue_take_their_own_kinds() {
+fn two_services_on_a_queue_take_their_own_kinds() {
     let bench = bench();
     let other = waterline_postgres::PgStore::connect(
         bench.config.clone(),
@@ -247,7 +247,7 @@ fn two_services_that_share_a_queue_take_their_own_kinds() {
 }
 
 #[test]
-fn the_log_names_a_kind_whose_workers_have_stopped_or_are_no_longer_heard_of() {
+fn the_log_names_a_kind_without_live_workers() {
     let (_, mut client) = client(r#"{"lease_ms": 30000}"#);
     let named = |client: &mut Client, now: i64| -> Vec<String> {
         set_clock(client, now);
@@ -270,7 +270,7 @@ fn the_log_names_a_kind_whose_workers_have_stopped_or_are_no_longer_heard_of() {
 }
 
 #[test]
-fn a_status_names_the_kind_of_most_jobs_that_no_process_takes_and_none_that_another_one_does() {
+fn the_status_names_kinds_that_no_process_takes() {
     let bench = bench();
     let queue = bench.store.queue("q", QueueOptions::default()).unwrap();
     let mut client = bench.config.connect(NoTls).unwrap();

@@ -21,7 +21,7 @@ mod own_transaction;
 mod own_transaction_sqlx;
 
 #[test]
-fn each_statement_of_the_page_for_operators_runs() {
+fn statements_of_the_operating_page_run() {
     let bench = bench();
     let queue = bench.store.queue("mail", QueueOptions::default()).unwrap();
     queue.push_all((0..3).map(|number| NewJob::new("k", &number).unwrap())).unwrap();
@@ -60,7 +60,7 @@ fn all(queue: &Queue) -> Vec<Moved> {
 }
 
 #[test]
-fn a_queue_is_moved_into_postgresql_and_back_with_each_job_once_whatever_was_moved_before() {
+fn a_queue_moves_to_postgresql_and_back_with_each_job_once() {
     let embedded = Queue::open(&waterline::Store::in_memory(), "mail", QueueOptions::default()).unwrap();
     let shared = bench().store.queue("mail", QueueOptions::default()).unwrap();
     let later = SystemTime::UNIX_EPOCH + Duration::from_secs(4_000_000_000);
@@ -94,7 +94,7 @@ fn a_queue_is_moved_into_postgresql_and_back_with_each_job_once_whatever_was_mov
 }
 
 #[test]
-fn the_examples_on_other_drivers_push_and_end_a_job_with_their_own_rows() {
+fn examples_on_other_drivers_push_and_end_with_rows() {
     let bench = bench();
     let queue = bench.store.queue("mail", QueueOptions::default()).unwrap();
     let mut client = bench.config.connect(NoTls).unwrap();
@@ -126,7 +126,7 @@ fn the_examples_on_other_drivers_push_and_end_a_job_with_their_own_rows() {
 }
 
 #[test]
-fn nobody_leads_and_the_work_of_time_is_done_once_by_whoever_claims() {
+fn ticks_happen_once_without_a_leader() {
     let bench = bench();
     let mut client = bench.config.connect(NoTls).unwrap();
     client
@@ -163,7 +163,7 @@ fn nobody_leads_and_the_work_of_time_is_done_once_by_whoever_claims() {
 }
 
 #[test]
-fn a_large_payload_is_compressed_where_it_is_stored() {
+fn a_large_payload_is_stored_compressed() {
     let bench = bench();
     let queue = bench.store.queue("q", QueueOptions::default()).unwrap();
     let payload = "the same words ".repeat(10_000);
@@ -175,7 +175,7 @@ fn a_large_payload_is_compressed_where_it_is_stored() {
 }
 
 #[test]
-fn a_job_that_splits_itself_pushes_its_parts_in_the_transaction_of_its_end() {
+fn a_job_pushes_its_parts_with_its_own_end() {
     let bench = bench();
     let queue = bench.store.queue("q", QueueOptions::default().retry(Retry::fixed(Duration::ZERO))).unwrap();
     let mut client = bench.config.connect(NoTls).unwrap();
@@ -216,7 +216,7 @@ fn a_job_that_splits_itself_pushes_its_parts_in_the_transaction_of_its_end() {
 }
 
 #[test]
-fn a_job_that_pushes_itself_behind_its_end_in_one_transaction_is_new_and_before_it_runs_once_more() {
+fn a_job_may_push_itself_before_or_after_its_end() {
     let bench = bench();
     let queue = bench.store.queue("q", QueueOptions::default()).unwrap();
     let mut client = bench.config.connect(NoTls).unwrap();
@@ -241,7 +241,7 @@ fn a_job_that_pushes_itself_behind_its_end_in_one_transaction_is_new_and_before_
 }
 
 #[test]
-fn the_hook_of_a_program_sees_each_push_of_its_own_and_none_of_another_one() {
+fn a_push_hook_sees_only_its_programs_pushes() {
     let bench = bench();
     let queue = bench.store.queue("q", QueueOptions::default().before_push(|_| Err("no".into()))).unwrap();
     let mut client = bench.config.connect(NoTls).unwrap();
@@ -259,7 +259,7 @@ fn the_hook_of_a_program_sees_each_push_of_its_own_and_none_of_another_one() {
 }
 
 #[test]
-fn each_program_has_an_average_of_its_own_which_begins_with_the_one_that_was_stored_last() {
+fn each_program_starts_its_average_from_the_stored_one() {
     let bench = bench();
     let clock = Clock::manual(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000));
     let other = PgStore::connect(bench.config.clone(), NoTls, PgOptions::new()).unwrap();

@@ -40,7 +40,7 @@ fn jobs(client: &mut Client) -> Vec<(String, String)> {
 }
 
 #[test]
-fn of_two_pushes_of_twins_at_once_one_is_added_however_long_they_are_unique() {
+fn only_one_of_two_concurrent_twins_is_added() {
     for until in [r#""done""#, r#""claimed""#, r#""within", "within_ms": 600000"#] {
         let (config, mut client) = client("{}");
         let twin = format!(r#"{{"unique": {{"fingerprint": "f", "until": {until}}}}}"#);
@@ -51,7 +51,7 @@ fn of_two_pushes_of_twins_at_once_one_is_added_however_long_they_are_unique() {
 }
 
 #[test]
-fn a_job_that_would_be_moved_stays_as_it_is_if_the_push_meets_a_twin() {
+fn a_move_that_meets_a_twin_leaves_the_job_as_it_is() {
     for until in [r#""done""#, r#""within", "within_ms": 600000"#] {
         let (config, mut client) = client("{}");
         let unique = format!(r#""unique": {{"fingerprint": "f", "until": {until}}}"#);
@@ -68,7 +68,7 @@ fn a_job_that_would_be_moved_stays_as_it_is_if_the_push_meets_a_twin() {
 }
 
 #[test]
-fn of_two_pushes_that_replace_a_job_at_once_the_last_one_counts() {
+fn the_last_concurrent_replacement_counts() {
     for until in [r#""done""#, r#""within", "within_ms": 600000"#] {
         let (config, mut client) = client("{}");
         let replaces = format!(r#"{{"unique": {{"fingerprint": "f", "until": {until}, "clash": "replace"}}}}"#);
@@ -80,7 +80,7 @@ fn of_two_pushes_that_replace_a_job_at_once_the_last_one_counts() {
 }
 
 #[test]
-fn a_job_that_is_moved_just_now_can_be_changed_run_and_removed() {
+fn a_job_being_moved_can_be_changed_run_and_removed() {
     let (config, mut client) = client("{}");
     for call in [
         "SELECT count(*) FROM waterline.edit('q', 'x', p_what => 'data', p_value => '7') WHERE what = 'job'",
@@ -96,7 +96,7 @@ fn a_job_that_is_moved_just_now_can_be_changed_run_and_removed() {
 }
 
 #[test]
-fn a_job_that_waits_for_a_dead_one_waits_for_its_next_run_though_both_are_pushed_at_once() {
+fn a_job_awaits_the_concurrent_rerun_of_a_dead_one() {
     let (config, mut client) = client("{}");
     push(&mut client, r#"{"id": "dies"}"#);
     let (numbers, tokens) = claim(&mut client, 1);
@@ -114,7 +114,7 @@ fn a_job_that_waits_for_a_dead_one_waits_for_its_next_run_though_both_are_pushed
 }
 
 #[test]
-fn a_claim_waits_for_no_open_push_of_a_job_that_others_wait_for_or_of_a_twin_of_a_schedule() {
+fn a_claim_waits_for_no_open_push_of_an_awaited_job_or_twin() {
     let (config, mut client) = client("{}");
     let twin = r#"{"unique": {"fingerprint": "f", "until": "done"}}"#;
     let ends = [("die", "fail($1, $2, p_bury => '{true}')"), ("run", "finish($1, $2)")];
@@ -149,7 +149,7 @@ fn a_claim_waits_for_no_open_push_of_a_job_that_others_wait_for_or_of_a_twin_of_
 }
 
 #[test]
-fn calls_whose_rules_need_read_committed_say_so_and_an_end_without_it_leaves_nobody_waiting() {
+fn calls_that_need_read_committed_say_so_and_ends_do_without() {
     let (config, mut client) = client(r#"{"limits": [{"of": "each_key", "at_once": 1}]}"#);
     push(&mut client, r#"{"id": "before"}"#);
     let (numbers, tokens) = claim(&mut client, 1);
@@ -173,7 +173,7 @@ fn calls_whose_rules_need_read_committed_say_so_and_an_end_without_it_leaves_nob
 }
 
 #[test]
-fn limits_are_set_while_a_push_of_a_held_job_is_open_and_the_job_runs_by_the_new_ones() {
+fn new_limits_hold_for_a_held_job_with_an_open_push() {
     let options = r#"{"limits": [{"of": "each_key", "at_once": 1}]}"#;
     for commits in [true, false] {
         let (config, mut client) = client(options);
@@ -193,7 +193,7 @@ fn limits_are_set_while_a_push_of_a_held_job_is_open_and_the_job_runs_by_the_new
 }
 
 #[test]
-fn a_lease_begins_when_the_claim_does_although_it_has_waited_for_another_one() {
+fn a_lease_begins_after_waiting_for_other_claims() {
     let (config, mut client) = client(r#"{"limits": [{"of": "queue", "at_once": 5}]}"#);
     (0..2).for_each(|_| drop(push(&mut client, "{}")));
     let [mut first, mut second] = [(); 2].map(|()| config.connect(NoTls).unwrap());
@@ -215,7 +215,7 @@ fn a_lease_begins_when_the_claim_does_although_it_has_waited_for_another_one() {
 }
 
 #[test]
-fn a_clock_that_is_set_back_holds_up_no_job_and_no_schedule_although_the_first_claim_is_undone() {
+fn a_set_back_clock_delays_nothing_even_after_a_rollback() {
     let (config, mut client) = client("{}");
     let schedule = "SELECT FROM waterline.register_periodic('q', 'p', NULL, 1000, 'k', '1', NULL, true)";
     client.query(schedule, &[]).unwrap();
@@ -240,7 +240,7 @@ fn a_clock_that_is_set_back_holds_up_no_job_and_no_schedule_although_the_first_c
 }
 
 #[test]
-fn additions_to_a_note_that_others_remove_are_all_there() {
+fn no_addition_to_a_concurrently_removed_note_is_lost() {
     let (config, mut client) = client("{}");
     let note = |what: &str| format!("SELECT old_value FROM waterline.change_note('q', '01kx', '{what}', '1')");
     let removed: i64 = std::thread::scope(|scope| {

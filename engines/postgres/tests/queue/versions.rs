@@ -42,7 +42,7 @@ fn newest(client: &mut postgres::Client) -> i64 {
 }
 
 #[test]
-fn a_program_of_today_goes_on_while_and_after_a_next_version_is_made_that_serves_it() {
+fn a_program_works_through_a_migration_that_serves_it() {
     let Bench { store, config } = bench();
     let options =
         QueueOptions::default().retention(Retention::Keep).retry(Retry::fixed(Duration::ZERO).max_attempts(2));
@@ -115,7 +115,7 @@ fn version_of(error: &Error) -> Option<(i64, i64)> {
 }
 
 #[test]
-fn a_queue_whose_schema_does_not_serve_the_program_is_refused_with_what_to_do() {
+fn a_schema_that_does_not_serve_is_refused_with_advice() {
     let Bench { store, config } = bench();
     let mut client = config.connect(NoTls).unwrap();
     let version = newest(&mut client);
@@ -138,7 +138,7 @@ fn a_queue_whose_schema_does_not_serve_the_program_is_refused_with_what_to_do() 
 }
 
 #[test]
-fn a_migration_waits_for_a_table_that_somebody_holds_for_a_short_time_only() {
+fn a_migration_waits_only_briefly_for_a_locked_table() {
     let database = Server::shared().database();
     let mut client = database.client();
     client.batch_execute(&PgStore::SCHEMA.replace("{schema}", "waterline")).unwrap();
@@ -157,7 +157,7 @@ fn a_migration_waits_for_a_table_that_somebody_holds_for_a_short_time_only() {
 }
 
 #[test]
-fn the_last_of_two_programs_that_open_a_queue_with_other_options_changes_them_for_both() {
+fn the_last_program_to_open_a_queue_sets_its_options() {
     let Bench { store, config } = bench();
     let next = PgStore::connect(config.clone(), NoTls, PgOptions::new()).unwrap();
     let mut client = config.connect(NoTls).unwrap();
@@ -185,7 +185,7 @@ fn the_last_of_two_programs_that_open_a_queue_with_other_options_changes_them_fo
 }
 
 #[test]
-fn a_queue_in_a_schema_of_another_name_has_jobs_and_roles_of_its_own() {
+fn a_queue_in_another_schema_has_its_own_jobs_and_roles() {
     let Bench { store, config } = bench();
     let first = store.queue("q", QueueOptions::default()).unwrap();
     let mut client = config.connect(NoTls).unwrap();
@@ -204,7 +204,7 @@ fn a_queue_in_a_schema_of_another_name_has_jobs_and_roles_of_its_own() {
 }
 
 #[test]
-fn a_user_of_the_queue_may_call_migrate_and_one_without_a_right_hears_which_role_has_it() {
+fn a_user_may_call_migrate_or_hears_which_role_is_missing() {
     let bench = bench();
     let mut client = bench.config.connect(NoTls).unwrap();
     let name = bench.config.get_dbname().unwrap().to_owned();
@@ -220,7 +220,7 @@ fn a_user_of_the_queue_may_call_migrate_and_one_without_a_right_hears_which_role
 }
 
 #[test]
-fn an_owner_who_may_make_no_roles_gives_the_rights_once_somebody_else_has_made_them() {
+fn an_owner_without_createrole_grants_rights_later() {
     let database = Server::shared().database();
     let mut client = database.client();
     let owner = format!("owner_{}", database.name);
@@ -242,7 +242,7 @@ fn an_owner_who_may_make_no_roles_gives_the_rights_once_somebody_else_has_made_t
 }
 
 #[test]
-fn the_text_of_the_schema_makes_nothing_elsewhere_and_leaves_the_session_as_it_was() {
+fn the_schema_text_touches_no_other_schema_and_no_session() {
     // Outside a transaction it would have no effect: all would be made in the schema of the user.
     assert!(!PgStore::SCHEMA.contains("SET LOCAL"));
     let database = Server::shared().database();

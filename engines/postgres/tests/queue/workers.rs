@@ -43,7 +43,7 @@ fn rows(client: &mut Client) -> i64 {
 }
 
 #[test]
-fn runners_of_two_processes_are_seen_from_a_third_until_they_stop() {
+fn runners_are_seen_from_another_process_until_they_stop() {
     let bench = bench();
     let store = |name: &str| {
         let options = PgOptions::new().ttl(Duration::from_secs(60)).holder(name);
@@ -96,7 +96,7 @@ fn runners_of_two_processes_are_seen_from_a_third_until_they_stop() {
 
 /// The slots of a runner are those of all its queues together.
 #[test]
-fn a_runner_of_two_queues_is_seen_in_both_though_jobs_of_one_have_its_slots() {
+fn a_runner_of_two_queues_is_seen_in_both() {
     let bench = bench();
     let options = || QueueOptions::default().lease(Duration::from_secs(1));
     let group = |store: &PgStore| {
@@ -138,7 +138,7 @@ fn a_runner_of_two_queues_is_seen_in_both_though_jobs_of_one_have_its_slots() {
 }
 
 #[test]
-fn a_worker_that_is_killed_is_no_longer_heard_of_before_its_leases_end_and_others_take_its_jobs() {
+fn killed_workers_are_silent_before_leases_end() {
     let (_, mut client) = client(r#"{"lease_ms": 30000}"#);
     push(&mut client, 3);
     work(&mut client, "w1", 1, 2);
@@ -160,7 +160,7 @@ fn a_worker_that_is_killed_is_no_longer_heard_of_before_its_leases_end_and_other
 }
 
 #[test]
-fn a_worker_that_says_nothing_is_seen_by_its_name_its_jobs_and_their_renewals() {
+fn a_worker_without_details_is_seen_by_its_jobs() {
     let (_, mut client) = client(r#"{"lease_ms": 30000}"#);
     push(&mut client, 2);
     let claim = "SELECT job, token FROM waterline.claim('q', 2, 'plain')";
@@ -183,7 +183,7 @@ fn a_worker_that_says_nothing_is_seen_by_its_name_its_jobs_and_their_renewals() 
 }
 
 #[test]
-fn workers_of_one_name_are_told_apart_by_their_numbers_and_their_jobs_by_their_times() {
+fn workers_of_one_name_are_told_apart_by_number() {
     let (_, mut client) = client(r#"{"lease_ms": 30000}"#);
     push(&mut client, 5);
     work(&mut client, "w", 1, 3);
@@ -202,7 +202,7 @@ fn workers_of_one_name_are_told_apart_by_their_numbers_and_their_jobs_by_their_t
 }
 
 #[test]
-fn a_job_that_runs_alone_is_told_to_whoever_looks_unless_another_worker_goes_on() {
+fn a_lone_job_is_shown_unless_another_worker_goes_on() {
     let (_, mut client) = client(r#"{"lease_ms": 30000}"#);
     let alone = |client: &mut Client| -> Option<bool> {
         client.query_one("SELECT (waterline.survey('q', 'looks')->>'alone')::boolean", &[]).unwrap().get(0)
@@ -223,7 +223,7 @@ fn a_job_that_runs_alone_is_told_to_whoever_looks_unless_another_worker_goes_on(
 }
 
 #[test]
-fn one_row_is_written_in_a_third_of_a_lease_and_a_stop_at_once() {
+fn worker_rows_are_written_each_third_lease_or_at_a_stop() {
     let (_, mut client) = client(r#"{"lease_ms": 30000}"#);
     let written = |client: &mut Client| -> (i64, i64) {
         let row = client.query_one("SELECT seen, xmin::text::bigint FROM waterline.worker", &[]).unwrap();
@@ -261,7 +261,7 @@ fn one_row_is_written_in_a_third_of_a_lease_and_a_stop_at_once() {
 }
 
 #[test]
-fn whoever_has_the_row_of_a_worker_in_an_open_transaction_stops_nobody() {
+fn a_locked_worker_row_blocks_no_call() {
     let (config, mut client) = client(r#"{"lease_ms": 30000}"#);
     let mut other = config.connect(NoTls).unwrap();
     other.batch_execute("SET waterline.now = '1000000'").unwrap();
@@ -299,7 +299,7 @@ fn whoever_has_the_row_of_a_worker_in_an_open_transaction_stops_nobody() {
 }
 
 #[test]
-fn what_is_no_call_of_its_own_and_what_may_not_write_notes_no_worker() {
+fn reads_and_long_transactions_note_no_worker() {
     let (_, mut client) = client("{}");
     let old = "BEGIN; SELECT pg_sleep(1.1)"; // as old as a transaction of a user's may be
     for begin in [old, "BEGIN READ ONLY"] {
@@ -315,7 +315,7 @@ fn what_is_no_call_of_its_own_and_what_may_not_write_notes_no_worker() {
 }
 
 #[test]
-fn a_worker_is_forgotten_after_a_day_and_one_that_has_stopped_a_minute_after_its_lease() {
+fn dead_workers_are_kept_a_day_and_stopped_ones_briefly() {
     let (_, mut client) = client(r#"{"lease_ms": 30000}"#);
     work(&mut client, "dead", 1, 1);
     work(&mut client, "stopped", 2, 1);
@@ -337,7 +337,7 @@ fn a_worker_is_forgotten_after_a_day_and_one_that_has_stopped_a_minute_after_its
 }
 
 #[test]
-fn a_worker_that_was_silent_stays_so_when_the_clock_is_set_back() {
+fn a_silent_worker_stays_silent_when_the_clock_goes_back() {
     let (_, mut client) = client(r#"{"lease_ms": 30000}"#);
     work(&mut client, "dead", 1, 1);
     set_clock(&mut client, BEGIN + 25_000);
@@ -349,7 +349,7 @@ fn a_worker_that_was_silent_stays_so_when_the_clock_is_set_back() {
 }
 
 #[test]
-fn long_texts_and_many_kinds_are_bounded_and_a_damaged_row_hides_no_other_one() {
+fn long_texts_are_cut_and_damaged_rows_hide_no_others() {
     let (_, mut client) = client("{}");
     let call = "SELECT waterline.work('q', repeat('w', 10000), ARRAY(SELECT 'k' || n FROM generate_series(1, $1) n),
         p_about => json_build_object('number', $1, 'host', repeat('h', 10000), 'process', 'none', 'version', -1))";
@@ -383,7 +383,7 @@ fn long_texts_and_many_kinds_are_bounded_and_a_damaged_row_hides_no_other_one() 
 }
 
 #[test]
-fn what_a_worker_says_of_itself_loses_it_no_lease_and_no_end() {
+fn wrong_details_cost_a_worker_no_lease_or_end() {
     let (_, mut client) = client("{}");
     push(&mut client, 2);
     set_clock(&mut client, BEGIN);
@@ -429,7 +429,7 @@ fn what_a_worker_says_of_itself_loses_it_no_lease_and_no_end() {
 }
 
 #[test]
-fn two_of_one_name_of_which_one_stops_write_one_row_in_a_second() {
+fn workers_of_one_name_write_one_row_a_second() {
     let (_, mut client) = client("{}");
     set_clock(&mut client, BEGIN);
     let mut written = || {

@@ -49,7 +49,7 @@ impl Worker {
 }
 
 #[test]
-fn it_renews_what_is_due_ends_what_has_ended_and_begins_what_there_is_room_for() {
+fn one_call_renews_ends_and_begins_jobs() {
     let (_, mut worker) = Worker::new(OPTIONS);
     for id in ["a", "b", "c"] {
         push(&mut worker.client, &format!(r#"{{"id": "{id}"}}"#));
@@ -89,7 +89,7 @@ fn it_renews_what_is_due_ends_what_has_ended_and_begins_what_there_is_room_for()
 }
 
 #[test]
-fn it_is_told_what_is_anothers_and_a_lock_on_a_job_holds_up_no_other() {
+fn lost_jobs_are_told_and_a_locked_job_blocks_no_other() {
     let (config, mut worker) = Worker::new(OPTIONS);
     for id in ["a", "b"] {
         push(&mut worker.client, &format!(r#"{{"id": "{id}"}}"#));
@@ -119,7 +119,7 @@ fn it_is_told_what_is_anothers_and_a_lock_on_a_job_holds_up_no_other() {
 }
 
 #[test]
-fn one_that_stops_is_given_nothing_and_keeps_what_it_has() {
+fn a_stopping_worker_gets_nothing_and_keeps_its_jobs() {
     let (config, mut worker) = Worker::new(OPTIONS);
     for _ in 0..4 {
         push(&mut worker.client, "{}");
@@ -145,7 +145,7 @@ fn one_that_stops_is_given_nothing_and_keeps_what_it_has() {
 }
 
 #[test]
-fn an_end_that_waits_for_somebody_is_kept_and_keeps_no_other_job_from_its_renewal_or_its_end() {
+fn an_end_that_must_wait_is_kept_and_blocks_no_other() {
     let (config, mut worker) = Worker::new(OPTIONS);
     for id in ["a", "b", "c"] {
         push(&mut worker.client, &format!(r#"{{"id": "{id}"}}"#));
@@ -174,7 +174,7 @@ fn an_end_that_waits_for_somebody_is_kept_and_keeps_no_other_job_from_its_renewa
 }
 
 #[test]
-fn a_bell_rings_for_as_long_as_the_one_who_listens_for_the_longest_has_said() {
+fn a_bell_rings_as_long_as_the_longest_listener_asks() {
     let (_, mut worker) = Worker::new(OPTIONS);
     let mut until = |poll: i64| -> i64 {
         let wait = "SELECT sleep_ms FROM waterline.work('q', 'w', '{k}', p_poll => $1)";

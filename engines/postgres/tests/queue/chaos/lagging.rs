@@ -92,7 +92,7 @@ fn runner(store: &PgStore, name: &'static str, kinds: &[&str]) -> Runner {
 }
 
 #[test]
-fn jobs_that_a_lagging_replica_had_not_received_are_gone_or_run_again_and_no_old_token_counts() {
+fn jobs_a_lagging_replica_lacks_are_gone_or_run_again() {
     let server = Server::start(&FOLLOWED);
     let database = server.database();
     let replica = server.replica();

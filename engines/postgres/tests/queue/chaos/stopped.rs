@@ -301,14 +301,14 @@ fn whole(mut scene: Scene, goes_on: bool) {
 }
 
 #[test]
-fn others_go_on_beside_a_worker_that_stands_still_behind_any_of_its_statements() {
+fn others_go_on_beside_a_worker_stopped_in_any_statement() {
     let scene = Scene::new(false);
     // The soak stops it behind each of them.
     if size(0, 1) == 0 { sample(scene, FIRST, true, Duration::from_secs(12)) } else { whole(scene, true) }
 }
 
 #[test]
-fn others_go_on_beside_one_behind_a_pooler_whose_calls_say_their_level() {
+fn others_go_on_behind_a_pooler() {
     let scene = Scene::new(true);
     if size(0, 1) == 0 { sample(scene, BEHIND_A_POOLER, false, Duration::from_secs(2)) } else { whole(scene, false) }
 }

@@ -48,7 +48,7 @@ fn push_slow(bench: &Bench, client: &mut Client, language: Language, file: &str)
 }
 
 #[test]
-fn json_comes_back_byte_for_byte_from_each_language() {
+fn json_comes_back_byte_for_byte() {
     for language in Language::ALL {
         let (_bench, mut client, worker) = started(language, 30.0, 1.0);
         let kind = format!("{}-echo", language.name());
@@ -63,7 +63,7 @@ fn json_comes_back_byte_for_byte_from_each_language() {
 
 /// It looks by itself once an hour.
 #[test]
-fn a_worker_that_waits_is_woken_by_a_push_and_when_its_connection_is_lost() {
+fn a_waiting_worker_is_woken_by_a_push_or_a_lost_connection() {
     for language in Language::ALL {
         let (_bench, mut client, worker) = started(language, NEVER, NEVER);
         let kind = format!("{}-echo", language.name());
@@ -87,7 +87,7 @@ fn a_worker_that_waits_is_woken_by_a_push_and_when_its_connection_is_lost() {
 }
 
 #[test]
-fn an_attempt_that_fails_or_whose_write_is_refused_fails_alone() {
+fn a_failed_attempt_or_refused_write_fails_alone() {
     for language in Language::ALL {
         let (_bench, mut client, worker) = started(language, 30.0, 1.0);
         // In one claim, and perhaps in one transaction of ends.
@@ -115,7 +115,7 @@ fn an_attempt_that_fails_or_whose_write_is_refused_fails_alone() {
 }
 
 #[test]
-fn leases_are_renewed_and_a_lost_one_stops_the_work() {
+fn leases_are_renewed_and_lost_ones_stop_jobs() {
     for language in Language::ALL {
         let (bench, mut client, worker) = started(language, 2.0, 0.1);
         let (kept, file) = push_slow(&bench, &mut client, language, "kept");
@@ -145,7 +145,7 @@ fn leases_are_renewed_and_a_lost_one_stops_the_work() {
 }
 
 #[test]
-fn a_worker_that_is_told_to_stop_ends_what_runs_and_claims_no_more() {
+fn a_stopping_worker_ends_its_jobs_and_claims_no_more() {
     for language in Language::ALL {
         let (bench, mut client, mut worker) = started(language, 30.0, 0.1);
         let (slow, file) = push_slow(&bench, &mut client, language, "slow");
@@ -191,7 +191,7 @@ fn a_worker_that_is_told_to_stop_ends_what_runs_and_claims_no_more() {
 }
 
 #[test]
-fn a_job_that_a_stop_cuts_short_loses_no_attempt() {
+fn a_job_cut_short_by_a_stop_loses_no_attempt() {
     for language in Language::ALL {
         let (_bench, mut client, mut worker) = started(language, 30.0, 0.1);
         let id = push(&mut client, &format!("{}-cut", language.name()), "1");
@@ -207,7 +207,7 @@ fn a_job_that_a_stop_cuts_short_loses_no_attempt() {
 }
 
 #[test]
-fn whoever_looks_sees_each_worker_until_it_stops_and_one_that_is_killed_with_its_jobs() {
+fn workers_are_listed_until_they_stop_and_after_a_kill() {
     for language in Language::ALL {
         let (bench, mut client, mut worker) = started(language, 30.0, 0.1);
         let (slow, _file) = push_slow(&bench, &mut client, language, "slow");
@@ -233,7 +233,7 @@ fn whoever_looks_sees_each_worker_until_it_stops_and_one_that_is_killed_with_its
 }
 
 #[test]
-fn a_producer_pushes_in_the_transaction_of_its_rows_as_a_user_who_may_only_push() {
+fn a_push_only_producer_pushes_with_its_rows() {
     for language in Language::ALL {
         let bench = Bench::new("{}");
         let mut client = bench.client();
@@ -267,7 +267,7 @@ fn a_producer_pushes_in_the_transaction_of_its_rows_as_a_user_who_may_only_push(
 }
 
 #[test]
-fn a_whole_worker_has_70_lines_that_fit_a_page() {
+fn a_worker_fits_in_70_lines() {
     for language in Language::ALL {
         let text = std::fs::read_to_string(language.file("examples", "worker")).unwrap();
         assert!(text.lines().count() <= 70, "{language:?}");
