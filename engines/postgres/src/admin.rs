@@ -12,15 +12,14 @@ use postgres::types::Type;
 use std::time::SystemTime;
 use waterline::{ConsumerInfo, Index, Move, MoveKind, Parked, Record, Saved};
 
-/// The number of moves that are kept for each name, the newest ones.
+/// How many moves are kept for each name, the newest ones.
 const MOVES: i64 = 1_000;
 
-/// The calls of an operator. Those that change something need the name, as a consumer does, so they
-/// are [`Error::Leased`] while a consumer has it, in this process or in another one. A
-/// [`redrive`](Self::redrive) and a [`discard`](Self::discard) are made by that consumer then.
+/// Calls of an operator. Those that change something take the name as a consumer does, so they fail
+/// with [`Error::Leased`] while a consumer has it, in any process. Only a
+/// [`redrive`](Self::redrive) and a [`discard`](Self::discard) are then left to that consumer.
 impl PgStore {
-    /// Lists the parked jobs of the progress with this name, in the order of their indices, as the
-    /// last save has them.
+    /// Lists the parked jobs of this name as of the last save, in the order of their indices.
     ///
     /// # Errors
     /// [`Error::Database`] and [`Error::Schema`] if the database cannot be read.
@@ -32,9 +31,9 @@ impl PgStore {
         })
     }
 
-    /// Makes a parked job run once more. If a consumer has the name, here or in another process, it
-    /// hears of it at once, and within a third of its TTL at the latest; otherwise the next
-    /// consumer does it. See [`Store::redrive`](waterline::Store::redrive).
+    /// Runs a parked job once more. A consumer that has the name, in any process, hears of it at
+    /// once, and within a third of its TTL at the latest; otherwise the next consumer does it. See
+    /// [`Store::redrive`](waterline::Store::redrive).
     ///
     /// # Errors
     /// [`waterline::Error::NotParked`], as an [`Error::Refused`], if the job is not parked;
@@ -48,9 +47,9 @@ impl PgStore {
         })
     }
 
-    /// Gives a parked job up: its record is removed, and nothing runs it any more. If a consumer
-    /// has the name, here or in another process, it does so at once, and within a third of its
-    /// TTL at the latest. See [`Store::discard`](waterline::Store::discard).
+    /// Gives up a parked job: removes its record, so nothing runs it any more. A consumer that has
+    /// the name, in any process, does so at once, and within a third of its TTL at the latest. See
+    /// [`Store::discard`](waterline::Store::discard).
     ///
     /// # Errors
     /// Those of [`redrive`](Self::redrive).
@@ -87,7 +86,7 @@ impl PgStore {
         })
     }
 
-    /// Lists the moves that were made by hand, the last 1,000, the oldest one first.
+    /// Lists the last 1,000 moves by hand, the oldest one first.
     ///
     /// # Errors
     /// [`Error::Corrupt`] for a row that cannot be read; [`Error::Database`] and [`Error::Schema`].
@@ -111,8 +110,8 @@ impl PgStore {
         })
     }
 
-    /// Removes everything that is saved under this name: the next consumer begins anew. Only the
-    /// number of lives stays, so that [`Job::fence`](waterline::Job::fence) goes on growing.
+    /// Removes everything saved under this name, so the next consumer begins anew. Only the number
+    /// of lives stays, so that [`Job::fence`](waterline::Job::fence) keeps growing.
     ///
     /// # Errors
     /// [`Error::Leased`] while a consumer has the name; [`Error::Database`] and [`Error::Schema`].
@@ -125,8 +124,8 @@ impl PgStore {
         })
     }
 
-    /// Lists the consumers that have saved something, in the order of their names. A progress that
-    /// is damaged is in the list too, with the reason.
+    /// Lists the consumers that have saved something, in the order of their names. A damaged
+    /// progress is in the list too, with the reason.
     ///
     /// # Errors
     /// [`Error::Database`] and [`Error::Schema`] if the database cannot be read.
@@ -163,7 +162,7 @@ impl PgStore {
 }
 
 impl PgStore {
-    /// Makes a transaction with our settings.
+    /// Runs a transaction with this crate's settings.
     fn in_transaction<R: Send>(
         &self,
         make: impl FnOnce(&mut Transaction<'_>) -> Result<R, Error> + Send,
@@ -187,7 +186,7 @@ impl PgStore {
     }
 
     /// Takes the name as a consumer does, so that no earlier life writes any more, makes changes,
-    /// and gives it back: all in one transaction. Loads what is saved if that is asked for.
+    /// and releases it, all in one transaction. With `loads`, it loads what is saved, too.
     fn with_name<R: Send>(
         &self,
         name: &str,
@@ -209,7 +208,7 @@ impl PgStore {
         changed
     }
 
-    /// Makes a change to a parked job, or leaves the wish for it to the consumer that has the name.
+    /// Changes a parked job, or leaves a wish for that to the consumer that has the name.
     fn wish(
         &self,
         name: &str,
@@ -223,7 +222,7 @@ impl PgStore {
             let not_parked = || waterline::Error::NotParked { name: name.to_owned(), index };
             records.into_iter().find(is_it).ok_or_else(|| Error::from(not_parked()))
         };
-        // A name that nobody ever had is not taken for this.
+        // Checked first, so that a name that never existed is not made here.
         self.in_transaction(|transaction| parked(transaction))?;
         let changed = self.with_name(name, false, |transaction, _| {
             let record = parked(transaction)?;
@@ -241,7 +240,7 @@ impl PgStore {
         })
     }
 
-    /// Makes a move, and notes it.
+    /// Makes a move, and records it in the history.
     fn move_by_hand(
         &self,
         name: &str,

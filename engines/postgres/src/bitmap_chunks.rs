@@ -25,8 +25,8 @@ pub(crate) fn piece_of(index: Index) -> i64 {
     (index / PIECE).cast_signed()
 }
 
-/// Returns the pieces that differ, when these runs were stored and those are to be. Jobs below
-/// `next` do not count: nobody reads them. The runs are in order, and do not touch.
+/// Returns the pieces that differ between the stored runs and the new ones. Jobs below `next` do
+/// not count, since no load reads them. Runs are in order, and do not touch.
 pub(crate) fn changed(stored: &[Run], runs: &[Run], next: Index) -> Changed {
     let mut changed = Changed::default();
     let mut last = None;
@@ -48,7 +48,8 @@ pub(crate) fn changed(stored: &[Run], runs: &[Run], next: Index) -> Changed {
 
 /// Returns the runs of indices that are in one of the lists and not in the other, in order.
 fn differing<'a>(one: &'a [Run], other: &'a [Run]) -> impl Iterator<Item = Run> + 'a {
-    // Where membership changes. No index is the highest number, so the end of a run is no overflow.
+    // Where membership changes. No index is the highest number, so the end of a run does not
+    // overflow.
     let edges = |runs: &'a [Run]| runs.iter().flat_map(|run| [*run.start(), run.end().saturating_add(1)]);
     let (mut one, mut other) = (edges(one).peekable(), edges(other).peekable());
     let mut edge = move || loop {
@@ -62,8 +63,8 @@ fn differing<'a>(one: &'a [Run], other: &'a [Run]) -> impl Iterator<Item = Run> 
     std::iter::from_fn(move || Some(edge()?..=edge()? - 1))
 }
 
-/// Returns the bits of a piece; `None` if none is set. All set are no bytes, and zeros at the end
-/// are left out.
+/// Returns the bits of a piece, or `None` if none is set. A full piece has no bytes, and zero bytes
+/// at the end are left out.
 fn bits(runs: &[Run], piece: i64) -> Option<Vec<u8>> {
     let first = piece.cast_unsigned() * PIECE;
     let last = first + (PIECE - 1);
@@ -86,10 +87,10 @@ fn to_usize(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// Reads the runs that are done above `next` out of pieces in ascending order.
+/// Reads the runs that are done from `next` on out of pieces in ascending order.
 ///
 /// # Errors
-/// The part that cannot be true.
+/// Says which part cannot be true.
 pub(crate) fn runs<'a>(pieces: impl IntoIterator<Item = (i64, &'a [u8])>, next: Index) -> Result<Vec<Run>, String> {
     let mut runs: Vec<Run> = Vec::new();
     for (piece, bits) in pieces {
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_save_with_a_million_done_ahead_writes_the_piece_that_changed() {
+    fn a_save_of_a_million_writes_only_changed_pieces() {
         let mut rows = Rows::new();
         let before = [1..=1_000_000];
         let first = save(&mut rows, &[], &before, 0);
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_indices_and_pieces_that_become_empty_are_right() {
+    fn highest_indices_and_emptied_pieces_are_right() {
         let top = Index::MAX - 1;
         let mut rows = Rows::new();
         save(&mut rows, &[], &[top - 9_000..=top - 4, top..=top], 0);
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_cannot_be_true_are_named() {
+    fn impossible_rows_are_named() {
         for (piece, bits) in [(-1, vec![1]), (i64::MAX, vec![1]), (3, vec![1; 1025])] {
             let read = runs([(piece, &bits[..])], 0);
             assert!(read.as_ref().is_err_and(|why| why.contains(&piece.to_string())), "{read:?}");

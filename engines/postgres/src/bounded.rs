@@ -1,6 +1,6 @@
-//! A stream to the server on which each answer comes within a time: a server that stands still, or
-//! a proxy in between, lets nobody wait for ever. It counts what was asked and answered: the driver
-//! gives a statement up without waiting for the answer, and asks the next thing meanwhile.
+//! A stream to the server on which each answer has a deadline, so that a frozen server or proxy
+//! blocks no caller for ever. It counts requests and answers, since the driver may give up a
+//! statement without waiting for its answer and send the next request meanwhile.
 
 use crate::stream::{AnyStream, Plain};
 use postgres::Socket;
@@ -15,29 +15,29 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// The messages of a client that have an answer of their own, a query and the end of a group of
-/// messages, and the one that ends each answer.
+/// The client messages that get an answer of their own (a query, and the end of a group of
+/// messages), and the server message that ends each answer.
 const ASKS: [u8; 2] = [b'Q', b'S'];
 const READY: [u8; 1] = [b'Z'];
 
-/// The most bytes of the greeting of a server. They are a few hundred.
+/// The most bytes of a server's greeting. A few hundred are usual.
 const GREETING: usize = 1 << 14;
 
-/// The process of the server that a connection was told of when it began; 0: none.
+/// The server process of a connection, as the greeting told it; 0: none.
 pub(crate) type Process = Arc<AtomicI32>;
 
 /// A stream with a bound on the time without a byte while an answer is awaited.
 pub(crate) struct Bounded {
     stream: AnyStream,
     limit: Duration,
-    /// The bytes of the server until it is ready, and where the process in them is noted.
+    /// The server's bytes until it is ready, in which the process is looked for.
     greeting: Option<Vec<u8>>,
     process: Process,
-    /// The end of the wait; `None` while no answer is awaited.
+    /// The deadline; `None` while no answer is awaited.
     until: Option<Pin<Box<Sleep>>>,
     asked: Messages,
     answered: Messages,
-    /// The number of answers that are awaited. The first message, which has no kind, has one, too.
+    /// How many answers are awaited. The client's first message, which has no kind, gets one, too.
     awaited: usize,
 }
 
@@ -61,8 +61,8 @@ impl Bounded {
         }
     }
 
-    /// Notes that something was sent or received while an answer is awaited. The task is woken at
-    /// the end of the wait, also if nobody reads before.
+    /// Restarts the deadline, since something was sent or received. The task is woken at the
+    /// deadline even if nothing reads before.
     fn awaits(&mut self, cx: &mut Context<'_>) {
         let until = Instant::now() + self.limit;
         match &mut self.until {
@@ -86,23 +86,23 @@ fn process_of(mut greeting: &[u8]) -> Option<i32> {
     None
 }
 
-/// The messages of one direction, which come in pieces of any size. Each has its kind, and then its
-/// length, which counts itself and not the kind.
+/// The messages of one direction, in pieces of any size. Each has a kind, and a length that counts
+/// itself and not the kind.
 #[derive(Debug, Default)]
 struct Messages {
-    /// The bytes of a head that is not whole: a kind and a length.
+    /// The bytes of an incomplete head: a kind and a length.
     head: Vec<u8>,
-    /// The bytes that are left of a message.
+    /// The bytes that are left of the current message.
     left: usize,
 }
 
 impl Messages {
-    /// Those of a client: the first one has no kind.
+    /// The messages of a client, of which the first one has no kind.
     fn from_the_first() -> Self {
         Self { head: vec![0], left: 0 }
     }
 
-    /// Takes more bytes. Returns how many messages of these kinds begin in them.
+    /// Takes more bytes, and returns how many messages of these kinds begin in them.
     fn count(&mut self, mut bytes: &[u8], kinds: &[u8]) -> usize {
         let mut count = 0;
         while let Some((first, rest)) = bytes.split_first() {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_counted_in_whatever_pieces_they_come_and_with_whatever_follows() {
+    fn answers_are_counted_in_pieces_of_any_size() {
         let row = message(b'D', b"Z\0\0\0\x05I");
         let answer =
             [row, message(b'C', b"SELECT 1\0"), message(b'Z', b"I"), message(b'A', b"a notification")].concat();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_process_is_found_in_a_greeting_of_any_order_and_not_in_one_that_is_cut() {
+    fn the_process_is_found_only_in_a_whole_greeting() {
         let settings = message(b'S', b"server_version\0K\0\0\0\x0c");
         let key = message(b'K', &[0, 0, 2, 1, 9, 9, 9, 9]);
         let greeting = [message(b'R', &[0; 4]), settings.clone(), key.clone(), message(b'Z', b"I")].concat();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_of_a_client_are_counted_from_its_first_message_on() {
+    fn requests_are_counted_from_the_first_message() {
         let mut messages = Messages::from_the_first();
         // It has a length and no kind, and looks like anything.
         let first = [&(4 + 6_u32).to_be_bytes()[..], b"QQQSSS"].concat();

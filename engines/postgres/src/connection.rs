@@ -1,4 +1,4 @@
-//! One connection to the server, which comes back by itself.
+//! A connection to the server that reconnects by itself.
 
 use crate::error::Error;
 use crate::error_class::ends_connection;
@@ -13,21 +13,19 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// The longest time for which a transaction of ours with several statements stands still between
-/// two of them, while the calls of others wait for what it has locked. The server ends it then. A
-/// second call of the same process may have waited for that lock, and stand as long: so both
-/// together stay well below two seconds.
+/// How long a transaction of several statements may idle between two of them before the server ends
+/// it: other calls wait for its locks meanwhile. A second call of the same process may have waited
+/// for such a lock and then idle as long, and both together stay well below two seconds.
 pub(crate) const STANDS: Duration = Duration::from_millis(700);
 
 #[cfg(feature = "queue")]
-/// True if the server has ended a transaction that stood still for longer. Nothing of it is there.
+/// True if the server ended a transaction that idled for longer. Nothing of it was written.
 pub(crate) fn has_stood_still(error: &postgres::Error) -> bool {
     error.code() == Some(&postgres::error::SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT)
 }
 
 #[cfg(feature = "queue")]
-/// Makes a call in a transaction that says its level, and bounds the time for which it stands
-/// still.
+/// Makes a call in a transaction that states its isolation level and bounds its idle time.
 pub(crate) fn in_transaction<R>(
     client: &mut Client,
     call: impl FnOnce(&mut Client) -> Result<R, Error>,
@@ -36,20 +34,20 @@ pub(crate) fn in_transaction<R>(
     let begun = client.batch_execute(&format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = {still}"
     ));
-    // A failure between the two leaves a transaction, which is rolled back, too.
+    // A failure between the two statements leaves a transaction, which is rolled back, too.
     let answer = begun.map_err(Error::from).and_then(|()| call(client));
     if answer.is_ok() {
         client.batch_execute("COMMIT")?;
     } else {
-        // The error says more than that of a connection which has gone.
+        // The first error says more than one of the rollback.
         _ = client.batch_execute("ROLLBACK");
     }
     answer
 }
 
-/// Calls code that may block on the driver's own runtime. Where that is refused, a thread that ends
-/// with this call makes it: within a runtime of the user's, and in the destructor of a thread-local
-/// behind that of the runtime. (The last thread of a runner may drop the store there.)
+/// Calls code that may block on the driver's own runtime. Where tokio refuses that, a thread of its
+/// own makes the call: within a runtime of the user's, and in a thread-local's destructor that runs
+/// after that of the runtime. (The last thread of a runner may drop the store there.)
 pub(crate) fn blocking<R: Send>(call: impl FnOnce() -> R + Send) -> R {
     if Handle::try_current().is_err_and(|error| error.is_missing_context()) {
         return call();
@@ -60,11 +58,11 @@ pub(crate) fn blocking<R: Send>(call: impl FnOnce() -> R + Send) -> R {
     })
 }
 
-/// Everything that it takes to connect.
+/// Everything that is needed to connect.
 #[derive(Clone)]
 pub(crate) struct Dial {
     config: Config,
-    /// The same for threads of our own, which wait for several things at once.
+    /// The same for this crate's own threads, which wait for several things at once.
     own: tokio_postgres::Config,
     tls: Connector,
 }
@@ -81,7 +79,7 @@ impl Dial {
         config.connect_timeout(options.ttl.min(options.connect_timeout)).tcp_user_timeout(options.ttl);
         let idle = options.ttl.max(Duration::from_secs(1));
         config.keepalives(true).keepalives_idle(idle).keepalives_interval(idle).keepalives_retries(2);
-        // A list of hosts is one server that accepts writes, and others that may do so after it.
+        // Of several hosts, one accepts writes, and the others may do so after a failover.
         let hosts = config.get_hosts().len().max(config.get_hostaddrs().len());
         if hosts > 1 && config.get_target_session_attrs() == TargetSessionAttrs::Any {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
@@ -94,7 +92,7 @@ impl Dial {
             let addresses: Vec<_> = config.get_hostaddrs().iter().map(ToString::to_string).collect();
             addresses.iter().for_each(|address| _ = config.host(address));
         }
-        // A socket of the file system has no TLS, and no network that may be cut.
+        // A Unix socket has no TLS, and no network that can fail.
         if config.get_hosts().iter().all(|host| matches!(host, Host::Tcp(_))) {
             config.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
         } else {
@@ -104,7 +102,8 @@ impl Dial {
         Self { config, own, tls: Connector::new(tls, mode, negotiation, options.answer_limit()) }
     }
 
-    /// Refuses hosts of two kinds, since TLS and the timeouts of the network are of one kind only.
+    /// Refuses a mix of Unix sockets and network hosts, since TLS and timeouts are of one kind
+    /// only.
     pub(crate) fn check(config: &Config) -> Result<(), Error> {
         let hosts = config.get_hosts();
         let has_network = hosts.iter().any(|host| matches!(host, Host::Tcp(_)));
@@ -128,7 +127,7 @@ impl Dial {
         Ok((client, statements))
     }
 
-    /// Opens a connection for a thread of our own.
+    /// Opens a connection for a thread of this crate.
     pub(crate) async fn connect_own(&self) -> Result<(tokio_postgres::Client, OwnConnection), Error> {
         Ok(self.own.connect(self.tls.clone()).await?)
     }
@@ -137,7 +136,7 @@ impl Dial {
 /// The half of a connection that carries its bytes.
 pub(crate) type OwnConnection = tokio_postgres::Connection<Socket, crate::bounded::Bounded>;
 
-/// Copies a configuration for the driver below: it cannot be taken out of the other one.
+/// Copies a configuration for the driver below, since the other one does not give it away.
 fn copy(config: &Config) -> tokio_postgres::Config {
     let mut own = tokio_postgres::Config::new();
     config.get_user().map(|user| own.user(user));
@@ -171,13 +170,13 @@ impl fmt::Debug for Dial {
     }
 }
 
-/// A connection that is opened when it is needed, and anew after it broke. It may be used and
+/// A connection that is opened when it is needed, and again after a loss. It may be used and
 /// dropped within a runtime.
 pub(crate) struct Connection {
     dial: Dial,
     client: Option<Client>,
     statements: Statements,
-    /// The number of times that it was opened.
+    /// How often it was opened.
     opened: u64,
 }
 
@@ -186,12 +185,12 @@ impl Connection {
         Self { dial, client: None, statements: Statements::default(), opened: 0 }
     }
 
-    /// Returns the number of times that it was opened.
+    /// Returns how often it was opened.
     pub(crate) fn opened(&self) -> u64 {
         self.opened
     }
 
-    /// Makes a call with the connection. A connection that broke is dropped; the next call opens
+    /// Makes a call with the connection. A broken connection is dropped, and the next call opens
     /// another one.
     pub(crate) fn call<R: Send>(
         &mut self,
@@ -200,7 +199,7 @@ impl Connection {
         self.ask(|client, _| call(client))
     }
 
-    /// The same with the statements that the connection has prepared.
+    /// Makes a call with the connection and the statements that it has prepared.
     pub(crate) fn ask<R: Send>(
         &mut self,
         call: impl FnOnce(&mut Client, &mut Statements) -> Result<R, Error> + Send,
@@ -214,7 +213,7 @@ impl Connection {
         answer
     }
 
-    /// The same for a call that tells a connection that cannot be opened from its own errors.
+    /// Makes a call that tells a failure to connect from its own errors.
     pub(crate) fn with<R: Send>(&mut self, call: impl FnOnce(Result<&mut Client, Error>) -> R + Send) -> R {
         self.with_both(|both| call(both.map(|(client, _)| client)))
     }
@@ -271,7 +270,7 @@ mod tests {
     use std::panic::catch_unwind;
     use std::sync::mpsc::{Sender, channel};
 
-    /// Makes a call at the end of its thread, and says if that is possible.
+    /// Makes a call at the end of its thread, and reports whether that worked.
     struct Last(Sender<bool>);
 
     impl Drop for Last {
@@ -283,13 +282,13 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_made_within_a_runtime_and_when_the_thread_has_none_any_more() {
+    fn calls_work_within_a_runtime_and_after_its_end() {
         thread_local!(static LAST: RefCell<Option<Last>> = const { RefCell::new(None) });
         let (made, is_made) = channel();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async { drop(Last(made.clone())) });
         let ends = move || {
-            // The thread-local that is there first is destroyed last.
+            // The first thread-local is destroyed last.
             LAST.with(|last| *last.borrow_mut() = Some(Last(made)));
             assert!(Handle::try_current().is_err());
         };
@@ -298,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unix_socket_beside_other_hosts_or_with_tls_is_refused() {
+    fn a_unix_socket_with_other_hosts_or_tls_is_refused() {
         let is_refused = |config: &str| {
             let config: Config = config.parse().unwrap();
             matches!(Dial::check(&config), Err(Error::Config { .. }))

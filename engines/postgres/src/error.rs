@@ -11,7 +11,7 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Something is set up in a way that cannot work. Nothing is tried again.
+    /// The setup cannot work as it is. Nothing is retried.
     #[error("{what}: {advice}")]
     Config {
         /// The fault.
@@ -24,20 +24,20 @@ pub enum Error {
     Fenced {
         /// The name of the progress.
         name: String,
-        /// The one who has it now, or the reason why nobody has.
+        /// Who has it now, or why no consumer has.
         holder: String,
     },
-    /// A consumer of another process has the name for a time.
+    /// Another consumer has a lease on the name.
     #[error("the name {name:?} is in use by {holder}, for {} ms unless it is renewed", expires_in.as_millis())]
     Leased {
         /// The name of the progress.
         name: String,
-        /// The one who has it.
+        /// Who has it.
         holder: String,
-        /// The time for which it has the name, by the server's clock.
+        /// How long its lease still lasts, by the server's clock.
         expires_in: Duration,
     },
-    /// The tables are of a newer version than this program knows, and do not serve it any more.
+    /// The tables have a newer version, which no longer serves this program.
     #[error(
         "the tables in schema {schema:?} have version {found}, and this program knows up to {known}: install a newer version of it"
     )]
@@ -49,18 +49,19 @@ pub enum Error {
         /// The newest version that this program knows.
         known: i64,
     },
-    /// The tables are not there, are of an older version, or a table or column of them is gone.
+    /// The tables are missing or older, or one of them or a column is gone.
     #[error("the tables in schema {schema:?} do not fit: {what}; call `PgStore::migrate`, or restore what is gone")]
     Schema {
         /// The schema.
         schema: String,
-        /// The part that is not there.
+        /// What is missing.
         what: String,
     },
-    /// The server cannot be reached, or refused a statement. It may work later.
+    /// The server cannot be reached, or refused a statement. A retry may succeed.
     #[error("the database failed")]
     Database(#[from] postgres::Error),
-    /// The server takes no writes (25006). It is tried again, and works as soon as that has gone.
+    /// The server takes no writes (25006). Calls are retried, and succeed once it takes writes
+    /// again.
     #[error(
         "the database takes no writes: it is a replica, or `default_transaction_read_only` is on for it or its role, as hosts set it when a disk is full: ask for room, and then for the end of that setting"
     )]
@@ -73,7 +74,7 @@ pub enum Error {
         /// The part that cannot be true.
         what: String,
     },
-    /// The code that decodes a row failed. The source is asked again.
+    /// The code that decodes a row failed. The row is read again.
     #[error("the row {index} of {table} cannot be decoded")]
     Decode {
         /// The table.
@@ -83,7 +84,7 @@ pub enum Error {
         /// The error of that code.
         source: waterline::BoxError,
     },
-    /// The ids of a table are no longer those that were shown. Nothing more is read.
+    /// The ids of a table are no longer those that were read before. Nothing more is read.
     #[error(
         "the ids of {table} are other ones than before ({what}): start the consumer again, so that it reads everything anew"
     )]
@@ -96,7 +97,7 @@ pub enum Error {
     /// The connection was closed. The next call opens another one.
     #[error("the connection to the database was closed")]
     Closed,
-    /// The call that several threads of this process shared failed, with this error.
+    /// A call that several threads of this process shared failed with this error.
     #[error(transparent)]
     Shared(std::sync::Arc<Self>),
     /// The library refused something: see its documentation.
@@ -110,7 +111,7 @@ impl Error {
         Self::Config { what: what.into(), advice: advice.into() }
     }
 
-    /// The same, where the server takes no writes as the reason that says so.
+    /// Turns the error of a server that takes no writes into a [`ReadOnly`](Self::ReadOnly).
     pub(crate) fn or_read_only(self) -> Self {
         match self {
             Self::Database(error) if is_read_only(&error) => Self::ReadOnly(error),
@@ -118,7 +119,7 @@ impl Error {
         }
     }
 
-    /// The text with its causes.
+    /// The text with those of its causes.
     pub(crate) fn in_full(&self) -> String {
         let mut text = self.to_string();
         let mut cause = self.source();
@@ -134,7 +135,7 @@ impl Error {
     }
 }
 
-/// Errors of a start, as a consumer knows them.
+/// The error of a start, as a consumer reports it.
 impl From<Error> for waterline::Error {
     fn from(error: Error) -> Self {
         match error.or_read_only() {
@@ -147,7 +148,7 @@ impl From<Error> for waterline::Error {
     }
 }
 
-/// The error of a name that is lost, as a consumer knows it.
+/// The error of a lost name, as a consumer reports it.
 pub(crate) fn fenced(name: &str, holder: impl Into<String>) -> waterline::Error {
     waterline::Error::Fenced { name: name.to_owned(), holder: holder.into() }
 }

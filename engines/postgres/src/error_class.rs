@@ -1,24 +1,24 @@
-//! The meaning of an error of a statement, for its transaction. Pure: no I/O.
+//! What an error of a statement means for its transaction. Pure: no I/O.
 
 use postgres::error::{DbError, Severity, SqlState};
 use std::error::Error as StdError;
 
-/// The meaning of an error for a transaction.
+/// What an error means for a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Two transactions were in each other's way. The same again may succeed.
+    /// Two transactions conflicted. A retry may succeed.
     Again,
     /// The statement is wrong, or its rows are.
     OfUser,
     /// An earlier statement of the transaction failed.
     Aborted,
-    /// A table, a column or a function is not there.
+    /// A table, a column or a function is missing.
     OfTables,
-    /// The server or the connection failed: it is nobody's fault, and may pass.
+    /// The server or the connection failed, which may pass.
     OfServer,
 }
 
-/// Says what an error that the user's part returned means: it may be the cause of another one.
+/// Classifies an error of the user's code by the database error among its causes.
 pub(crate) fn fault_of(error: &(dyn StdError + 'static)) -> Fault {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -34,7 +34,7 @@ pub(crate) fn fault_of(error: &(dyn StdError + 'static)) -> Fault {
     Fault::OfUser
 }
 
-/// Says what an error of one statement means.
+/// Classifies the error of one statement.
 pub(crate) fn of_statement(error: &postgres::Error) -> Fault {
     let Some(answer) = error.as_db_error() else {
         // A row that is not there, or a value that cannot be converted, breaks no connection.
@@ -44,8 +44,9 @@ pub(crate) fn of_statement(error: &postgres::Error) -> Fault {
     of_answer(answer)
 }
 
-/// Says if no later call on the same connection can succeed: the server said so, or said nothing. A
-/// session that takes no writes may have begun as one, and stays so when its default has gone.
+/// Returns whether no later call on the connection can succeed: the server said so, or said
+/// nothing. A session that takes no writes may have begun read-only, and stays so after its default
+/// has changed.
 pub(crate) fn ends_connection(error: &postgres::Error) -> bool {
     error.as_db_error().is_none_or(is_fatal) || is_read_only(error)
 }
@@ -90,12 +91,12 @@ fn of_code(code: &SqlState) -> Fault {
     if [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT].contains(code) {
         return Fault::OfServer;
     }
-    // A statement that took longer than it may.
+    // A statement that took longer than allowed.
     if *code == SqlState::QUERY_CANCELED {
         return Fault::OfUser;
     }
-    // The connection, resources (a full disk), an operator, the system, and errors that the server
-    // does not expect: it tells in this way of a disk that is full for one file. A server that
+    // Errors of the connection, of resources (a full disk), of an operator, of the system, and
+    // internal ones, by which the server reports a disk that is full for one file. A server that
     // accepts no writes for now is being replaced.
     let of_server = ["08", "53", "57", "58", "XX"].iter().any(|class| code.code().starts_with(class));
     let is_replica = *code == SqlState::READ_ONLY_SQL_TRANSACTION;
@@ -110,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deadlock_is_made_again_a_full_disk_is_waited_out_and_a_constraint_fails_the_job() {
+    fn error_codes_decide_who_is_at_fault() {
         let of = |code: &str| of_code(&SqlState::from_code(code));
         assert_eq!([of("40P01"), of("40001"), of("55P03")], [Fault::Again; 3]);
         assert_eq!(

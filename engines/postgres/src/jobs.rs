@@ -20,12 +20,12 @@ use reading::Reading;
 type Decode<T> = Box<dyn Fn(&Row) -> Result<T, BoxError> + Send + Sync>;
 
 /// The rows of a table, in the order of its identity column, whose values are the indices. A value
-/// that no row has is a gap, for whatever reason: a transaction rolled back, or a row was deleted.
+/// without a row is a gap: a transaction rolled back, or the row was deleted.
 ///
-/// Many writers may insert at once. Their rows become visible in another order than that of their
-/// ids. So the head is the last id of which it is certain that nobody will still commit a row at or
-/// below it. A transaction that has inserted, and stays open, holds the head back, and
-/// `status().blocked` names it after a second. So does one that only updates the table.
+/// Many writers may insert at once, and their rows become visible in another order than that of
+/// their ids. So the head is the last id at or below which no transaction can still commit a row. A
+/// transaction that has inserted into the table, or only updated it, and stays open holds the head
+/// back, and `status().blocked` names it after a second.
 ///
 /// ```no_run
 /// use waterline::{Consumer, MemoryProgress};
@@ -44,10 +44,10 @@ type Decode<T> = Box<dyn Fn(&Row) -> Result<T, BoxError> + Send + Sync>;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// # How a consumer hears of new rows
+/// # Polling and notifications
 ///
-/// It looks at the table once a second, or as [`poll_every`](waterline::Builder::poll_every) says.
-/// A trigger that notifies the channel with the name of the table makes it look at once:
+/// A consumer polls the table once a second, or as [`poll_every`](waterline::Builder::poll_every)
+/// says. A trigger that notifies the channel with the name of the table wakes it at once:
 ///
 /// ```sql
 /// CREATE FUNCTION notify_waterline() RETURNS trigger LANGUAGE plpgsql AS
@@ -56,36 +56,37 @@ type Decode<T> = Box<dyn Fn(&Row) -> Result<T, BoxError> + Send + Sync>;
 ///     FOR EACH STATEMENT EXECUTE FUNCTION notify_waterline();
 /// ```
 ///
-/// Transactions that notify commit one after the other. With thousands of them a second leave the
-/// trigger out, and let the consumer look every 20 ms.
+/// Transactions that notify commit one after the other. With thousands of them a second, leave the
+/// trigger out and poll every 20 ms.
 ///
 /// # Connections
 ///
-/// Each source has one connection, which comes back by itself: after a loss the consumer asks again
-/// with its back-off, and what the source knew of running transactions is void. The notifications
-/// come by the one connection that a store has for them. A call ends within the time that
+/// Each source has one connection, which it reopens by itself: after a loss the consumer retries
+/// with its backoff, and what the source knew of running transactions is void. Notifications arrive
+/// on the one connection that a store has for them. A call ends within the time that
 /// [`ttl`](crate::PgOptions::ttl) gives it.
 ///
-/// # What the table has to be
+/// # Requirements of the table
 ///
 /// The column is `GENERATED ALWAYS AS IDENTITY` (or see [`trust_writers`](Self::trust_writers)),
 /// and has a unique index; that of a partitioned table may have more columns behind it. Its
-/// sequence has `CACHE 1`, counts up, and has no `CYCLE`. The server is the primary. Everything
-/// else is [`Error::Config`], which says what to do. The user of the store may read the table and
-/// its sequence.
+/// sequence has `CACHE 1`, counts up, and has no `CYCLE`. The server is the primary. Anything else
+/// is an [`Error::Config`] that says what to do. The store's user may read the table and its
+/// sequence.
 ///
-/// `OVERRIDING SYSTEM VALUE`, a `COPY` that brings ids, `setval` and `RESTART` can give an id
-/// that was a gap to a new row, which no consumer sees. So use them only above all ids. The same
-/// holds for a table with rows that becomes a partition, and for an id that a writer gives when
-/// it inserts into a partition by its name. A life that sees that the ids went back or began anew
-/// (`TRUNCATE … RESTART IDENTITY`, however many rows came since), or are those of another table or
-/// of another history of the server, reads nothing more ([`Error::OtherIds`]): start the consumer
-/// again. A progress that is above the ids then has to be moved with [`seek`](PgStore::seek). A
-/// `setval` back and forth between two looks leaves no trace, and neither does a column that is
-/// `BY DEFAULT` for no longer than that.
+/// `OVERRIDING SYSTEM VALUE`, a `COPY` that brings ids, `setval` and `RESTART` can give a new row
+/// an id that was a gap, and no consumer sees that row: use them only above all ids. The same holds
+/// for a table with rows that becomes a partition, and for an explicit id in an insert into a
+/// partition by its name. If the ids went back or began anew (`TRUNCATE … RESTART IDENTITY`,
+/// however many rows came since), or are those of another table or of another timeline of the
+/// server, a running source reads nothing more ([`Error::OtherIds`]): start the consumer again, and
+/// move a progress that is above the ids with [`seek`](PgStore::seek). A `setval` back and forth
+/// between two polls leaves no trace, and neither does a column that is `BY DEFAULT` only in
+/// between.
 ///
-/// A table from which other tables inherit (`INHERITS`) gives them no ids. So it needs
-/// [`trust_writers`](Self::trust_writers), and each child a default that asks its sequence.
+/// A table with `INHERITS` children gives them no ids. So it needs
+/// [`trust_writers`](Self::trust_writers), and each child a default that takes values from its
+/// sequence.
 pub struct PgJobs<T> {
     table: String,
     decode: Decode<T>,
@@ -100,12 +101,12 @@ pub struct PgJobs<T> {
 impl<T: Send + 'static> PgJobs<T> {
     /// Makes a source of a table, named as in a statement: `events`, `app.events`, `"Events"`.
     /// `decode` gets each row with all its columns. If it fails, the source counts as failed at
-    /// this row, and is asked again.
+    /// this row, and the row is read again.
     ///
     /// # Errors
-    /// [`Error::Config`] if the table is no stream. Only a column that is not `GENERATED ALWAYS` is
-    /// refused later, at the start of the consumer, if nobody has called
-    /// [`trust_writers`](Self::trust_writers). [`Error::Database`] if the server fails.
+    /// [`Error::Config`] if the table cannot be a stream; a column that is not `GENERATED ALWAYS`
+    /// is refused only at the start of the consumer, unless [`trust_writers`](Self::trust_writers)
+    /// was called. [`Error::Database`] if the server fails.
     pub fn table(
         store: &PgStore,
         table: impl Into<String>,
@@ -125,17 +126,17 @@ impl<T: Send + 'static> PgJobs<T> {
         })
     }
 
-    /// Takes a column whose values a writer may choose: `GENERATED BY DEFAULT AS IDENTITY`,
-    /// `bigserial`, or one of a table with children by `INHERITS`. You promise that no writer
-    /// does, and that each takes its id in the transaction that inserts, after it has the table's
-    /// lock, as `INSERT` does by itself: then no row appears where a gap was.
+    /// Accepts a column whose values a writer may choose: `GENERATED BY DEFAULT AS IDENTITY`,
+    /// `bigserial`, or one of a table with `INHERITS` children. You promise that no writer does,
+    /// and that each takes its id in the inserting transaction after it has the table's lock, as
+    /// `INSERT` does by itself: then no row appears where a gap was.
     #[must_use]
     pub fn trust_writers(mut self) -> Self {
         self.trusts = true;
         self
     }
 
-    /// Checks what the caller has not promised. A table that is refused is found anew next time.
+    /// Checks what the caller has not promised. A refused table is looked up anew next time.
     fn insist(&self, reading: &mut Reading) -> Result<(), Error> {
         let stream = reading.stream()?;
         let insisted = if self.trusts { Ok(()) } else { stream.insist_on_always(&self.table) };
@@ -244,18 +245,18 @@ impl<T: Send + 'static> Jobs for PgJobs<T> {
     }
 
     fn subscribe(&self, wakeup: Wakeup) -> bool {
-        // A look takes the wake-ups while it has the reading, so these are not taken together here.
+        // A look locks the wake-ups while it holds the reading, so they are not held together here.
         let is_first = {
             let mut wakeups = self.wakeups.lock();
             wakeups.retain(Wakeup::ring);
             wakeups.is_empty()
         };
         if is_first {
-            // Nobody is left to whom other ids were shown.
+            // No consumer is left that has seen other ids.
             self.reading.lock().begin_anew();
         }
         self.wakeups.lock().push(wakeup);
-        // A notification may not come, so the consumer looks by itself, too.
+        // A notification may get lost, so the consumer has to poll, too.
         false
     }
 }

@@ -1,5 +1,5 @@
-//! The thread of a store that renews the leases of its consumers, and hears what other processes
-//! notify. It has one connection, while there is anything to do.
+//! The thread of a store that renews the leases of its consumers and hears notifications. It has
+//! one connection while there is anything to do.
 
 use crate::connection::Dial;
 use crate::error::Error;
@@ -21,7 +21,7 @@ pub(crate) use desk::Lease;
 use desk::{Desk, OnNotify};
 pub(crate) use wishes::{DISCARD, REDRIVE};
 
-/// The thread, and the work that is given to it. Its end ends the thread.
+/// The thread and its work. Dropping this ends the thread.
 pub(crate) struct Keeper {
     desk: Arc<Desk>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -40,8 +40,7 @@ impl Keeper {
         Ok(kept)
     }
 
-    /// Lets this tenure try to take the name whenever somebody gives it back, until the answer is
-    /// dropped.
+    /// Lets this tenure try to take the name whenever it is released, until the answer is dropped.
     pub(crate) fn wait(&self, name: &str, tenure: Tenure) -> Result<Waiting, Error> {
         let key = self.desk.add(|work, key| work.waiting.push((key, name.to_owned(), tenure)));
         let waiting = Waiting { desk: Arc::clone(&self.desk), key };
@@ -49,9 +48,9 @@ impl Keeper {
         Ok(waiting)
     }
 
-    /// Rings at each notification on this channel, and once when the thread begins to listen, anew
-    /// after each loss of the connection: a notification may have been missed. It ends when the
-    /// answer is dropped.
+    /// Rings at each notification on this channel until the answer is dropped. Also rings when the
+    /// thread begins to listen, again after each loss of the connection: a notification may have
+    /// been missed.
     pub(crate) fn listen(&self, channel: &str, ring: OnNotify) -> Result<Waiting, Error> {
         let key = self.desk.add(|work, key| work.listeners.push((key, channel.to_owned(), ring)));
         let waiting = Waiting { desk: Arc::clone(&self.desk), key };
@@ -59,7 +58,7 @@ impl Keeper {
         Ok(waiting)
     }
 
-    /// Starts the thread if it does not run, and calls it.
+    /// Starts the thread if it does not run, and wakes it.
     fn begin(&self) -> Result<(), Error> {
         let mut thread = self.thread.lock();
         if thread.is_none() {
@@ -80,7 +79,7 @@ impl Drop for Keeper {
         self.desk.work.lock().ends = true;
         self.desk.end.notify_one();
         let Some(thread) = self.thread.lock().take() else { return };
-        // That thread itself may drop the last consumer, and with it the store.
+        // The thread itself may drop the last consumer, and with it the store.
         if thread.thread().id() != std::thread::current().id() {
             _ = thread.join();
         }
@@ -100,7 +99,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// A save that was sent at this time has renewed the lease.
+    /// Records that a save sent at this time has renewed the lease.
     pub(crate) fn renewed(&self, sent: Instant) {
         self.desk.renewed(&self.lease, sent);
     }
@@ -112,7 +111,7 @@ impl Drop for Kept {
     }
 }
 
-/// Somebody who is called until this is dropped.
+/// A waiter or listener that is called until this is dropped.
 pub(crate) struct Waiting {
     desk: Arc<Desk>,
     key: u64,
@@ -125,7 +124,7 @@ impl Drop for Waiting {
         let listener =
             work.listeners.iter().position(|(key, ..)| *key == self.key).map(|at| work.listeners.swap_remove(at));
         drop(work);
-        // Code of the user's may be dropped with it.
+        // Dropping these may run the user's code, so not under the lock.
         drop((waiting, listener));
         self.desk.news.notify_one();
     }

@@ -1,14 +1,14 @@
-//! The time for which a life has its name. Pure: it is given the time.
+//! How long a life has its name. Pure: it is given the time.
 
 use std::time::{Duration, Instant};
 
-/// The clock of one lease, by this machine. It counts from before a renewal was sent, so the
-/// server, which counts from when it came, never has less.
+/// The local clock of one lease. It counts from before a renewal was sent, and the server from when
+/// that came, so it never grants more time than the server does.
 #[derive(Debug)]
 pub(crate) struct LeaseClock {
     ttl: Duration,
     until: Instant,
-    /// True if the consumer was told to hold, and not to go on since then.
+    /// True while the consumer has been told to hold.
     held: bool,
 }
 
@@ -18,26 +18,25 @@ impl LeaseClock {
         Self { ttl, until: asked + ttl, held: false }
     }
 
-    /// A renewal that was sent at this time has come through. Returns true if the consumer is held,
-    /// so that it may be time to tell it to go on.
+    /// Records a renewal that was sent at this time. Returns true if the consumer is held, so that
+    /// it may have to be resumed.
     pub(crate) fn renewed(&mut self, sent: Instant) -> bool {
         self.until = self.until.max(sent + self.ttl);
         self.held
     }
 
-    /// The time of the next renewal: a third of the TTL after the last one.
+    /// When to renew next: a third of the TTL after the last renewal.
     pub(crate) fn due(&self) -> Instant {
         self.until - (self.ttl - self.ttl / 3)
     }
 
-    /// The time from which on nothing may start; `None` if that holds already.
+    /// From when on nothing may start; `None` if that holds already.
     pub(crate) fn ends(&self) -> Option<Instant> {
         (!self.held).then_some(self.until)
     }
 
-    /// Returns what the consumer is to be told now, if it was told something else last: true if the
-    /// time is over, false if jobs may start again. One thread alone asks and tells, so the
-    /// consumer hears both in this order.
+    /// Returns what to tell the consumer if that has changed: true if the lease has ended, false if
+    /// jobs may start again. Only one thread asks and tells, so the consumer hears both in order.
     pub(crate) fn change(&mut self, now: Instant) -> Option<bool> {
         let is_over = now >= self.until;
         (std::mem::replace(&mut self.held, is_over) != is_over).then_some(is_over)
@@ -49,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_is_renewed_each_third_of_its_time_and_held_once_when_that_is_over() {
+    fn a_lease_is_renewed_each_third_and_held_at_its_end() {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
         let mut lease = LeaseClock::new(start, 9 * second);
         assert_eq!((lease.due(), lease.ends()), (start + 3 * second, Some(start + 9 * second)));
@@ -65,11 +64,11 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_whose_time_is_over_already_lets_nothing_start() {
+    fn an_expired_renewal_lets_nothing_start() {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
         let mut lease = LeaseClock::new(start, 9 * second);
         assert_eq!(lease.change(start + 9 * second), Some(true));
-        // Its answer comes between the look and the call of the consumer, or much later.
+        // Its answer comes between the check and the call of the consumer, or much later.
         assert!(lease.renewed(start + second));
         assert_eq!((lease.change(start + 10 * second), lease.ends()), (None, None));
         assert!(lease.renewed(start + 2 * second));

@@ -1,6 +1,6 @@
-//! PostgreSQL for [`waterline`]: the progress of a consumer in the database that has its results,
-//! in one transaction with them. So each job has its rows *exactly once*, whatever dies, and a
-//! second process is a hot standby. It needs PostgreSQL 13 or later.
+//! PostgreSQL for [`waterline`]: the progress of a consumer is in the database that has its
+//! results, and is committed with them. So each job has its rows *exactly once*, whatever dies, and
+//! a second process is a hot standby. It needs PostgreSQL 13 or later.
 //!
 //! ```no_run
 //! use waterline::{Consumer, MemoryJobs};
@@ -29,7 +29,7 @@
 //! }
 //! ```
 //!
-//! ## Where to look
+//! ## Overview
 //!
 //! * [`PgStore`] connects, makes the tables, and has the calls of an operator: lists, parked jobs,
 //!   moves by hand.
@@ -50,19 +50,18 @@
 //!
 //! It is tested with PostgreSQL 13 to 18: [`operating`] has a table.
 //!
-//! A pooler that gives a connection to each transaction may stand in front of the server:
-//! PgBouncer in transaction mode is tested, in version 1.18, which knows no prepared statements.
-//! No setting and no lock of this crate outlives a transaction. Only notifications do not come
-//! through, since they belong to a connection. So a standby takes over within half a second after
-//! a clean stop, and not at once; a redrive or discard is taken up within a third of the TTL; and
-//! [`PgJobs`] looks at its pace ([`poll_every`](waterline::Builder::poll_every)). If a table has a
-//! column of a type of your own, the driver keeps a statement for it, which such a pooler may
-//! lose. Then a read fails, and is made again. A pooler that gives a connection to each
-//! *statement* does not work.
+//! A pooler in transaction mode may stand in front of the server: PgBouncer is tested in version
+//! 1.18, which has no prepared statements. No setting and no lock of this crate outlives a
+//! transaction. Only notifications do not come through, since they belong to a connection. So a
+//! standby takes over within half a second after a clean stop, and not at once; a redrive or
+//! discard is taken up within a third of the TTL; and [`PgJobs`] polls at its pace
+//! ([`poll_every`](waterline::Builder::poll_every)). If a table has a column of a type of your own,
+//! the driver keeps a statement for it, which such a pooler may lose: then a read fails, and is
+//! retried. A pooler in statement mode does not work.
 //!
 //! ## Threads and time
 //!
-//! Everything works within a tokio runtime too, though each call blocks. Calls come back: a server
+//! Everything works within a tokio runtime too, though each call blocks. Calls return: a server
 //! that does not answer is given up after one and a half times the TTL and a second. A Unix socket
 //! is the exception: there only the server itself ends a call that takes too long.
 

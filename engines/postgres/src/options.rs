@@ -3,9 +3,9 @@
 use crate::error::Error;
 use std::time::Duration;
 
-/// The shortest time for which a name can be held.
+/// The shortest TTL of a name.
 const SHORTEST_TTL: Duration = Duration::from_millis(100);
-/// The longest name of a schema, in bytes: PostgreSQL cuts longer ones.
+/// The longest name of a schema, in bytes. PostgreSQL cuts longer ones.
 const LONGEST_NAME: usize = 63;
 
 /// The settings of a [`PgStore`](crate::PgStore).
@@ -39,37 +39,37 @@ impl PgOptions {
         }
     }
 
-    /// Sets the schema that has the tables. Default: `waterline`. It is made by
-    /// [`migrate`](crate::PgStore::migrate) if it is not there.
+    /// Sets the schema that has the tables. Default: `waterline`.
+    ///
+    /// [`migrate`](crate::PgStore::migrate) makes it if it is missing.
     #[must_use]
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
         self.schema = schema.into();
         self
     }
 
-    /// Sets the time for which a consumer has its name without a sign of life: a standby takes over
-    /// when it is over. It is at least 100 ms. Default: 10 s.
+    /// Sets how long a consumer keeps its name without a sign of life. Then a standby takes over.
+    /// At least 100 ms; default: 10 s.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// Sets the time after which an attempt to connect is given up. A shorter
-    /// [`ttl`](Self::ttl) counts instead. Default: 5 s.
+    /// Sets when an attempt to connect is given up. A shorter [`ttl`](Self::ttl) counts instead.
+    /// Default: 5 s.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// Sets the time after which a connection that no call of a queue has used is closed: the next
-    /// call that ends closes it. Default: 60 s.
+    /// Sets how long a connection of queue calls may idle before it is closed. Default: 60 s.
     ///
-    /// A process has one connection that listens, one that renews leases while it has some, one for
-    /// the calls of operators, and one for each call of a queue that is made at the same time. So
-    /// those of a burst stay for so long. A server has a bound for all of them (`max_connections`,
-    /// 100 unless it is set).
+    /// The next call that ends closes it. A process has one connection that listens, one that
+    /// renews leases while it has some, one for operators' calls, and one for each concurrent call
+    /// of a queue, so those of a burst stay for this time. The server bounds all of them
+    /// (`max_connections`, by default 100).
     #[must_use]
     pub fn close_idle_after(mut self, time: Duration) -> Self {
         self.idle = time;
@@ -84,8 +84,8 @@ impl PgOptions {
         self
     }
 
-    /// The time for an answer of the server, beyond which a connection counts as broken. The server
-    /// itself gives a statement up before.
+    /// How long an answer may take before the connection counts as broken. The server itself gives
+    /// up a statement sooner.
     pub(crate) fn answer_limit(&self) -> Duration {
         self.ttl + self.ttl / 2 + Duration::from_secs(1)
     }
@@ -126,7 +126,7 @@ impl Default for PgOptions {
     }
 }
 
-/// Returns the name as it stands in a statement.
+/// Returns the name quoted as an identifier.
 pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

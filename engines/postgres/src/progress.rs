@@ -18,49 +18,49 @@ pub(crate) use commit::{Place, save};
 use life::Life;
 pub(crate) use take::{Taken, begin, check_name, is_ahead, load, release, set_back, take};
 
-/// The time from one save to the next. A save is a flush of the server's log.
+/// The pause between two saves, since each is a flush of the server's log.
 const PACE: Duration = Duration::from_millis(20);
 
-/// The progress of one consumer in a [`PgStore`]. With
-/// [`Builder::start_writing`](waterline::Builder::start_writing) your rows and the progress are one
-/// transaction, so each job has its rows exactly once.
+/// The progress of one consumer in a [`PgStore`].
 ///
-/// It keeps everything that is done, also above the watermark, parked jobs and crashes.
+/// With [`Builder::start_writing`](waterline::Builder::start_writing) your rows and the progress
+/// are one transaction, so each job has its rows exactly once. It keeps everything that is done,
+/// also above the watermark, parked jobs and crashes.
 ///
-/// # The name
+/// # The name and its lease
 ///
 /// While it has the name it has a lease, which it renews each third of its
 /// [`ttl`](crate::PgOptions::ttl) and with each save. A second consumer is refused with
 /// [`Error::Leased`](waterline::Error::Leased), or waits as a
 /// [`standby`](waterline::Builder::standby), and takes over when no renewal came for the TTL, or at
-/// once when the first one stops. If no renewal comes through, the first one starts no job any more
-/// from the end of the TTL on. If it goes on after it was taken over, it writes nothing, and halts
-/// with [`Error::Fenced`](waterline::Error::Fenced). It halts in the same way if the server's
-/// history changes (a standby server was promoted): what it knows may be lost there. The next life
-/// reads what is true. Each time is by the clock of the server. If that is set back, the name of a
-/// process that died stays in use for its TTL from then on: whoever asks for it next sets it right.
+/// once when the first one stops. A consumer whose renewals do not come through starts no job after
+/// the end of the TTL. If another one took over, it writes nothing, and halts with
+/// [`Error::Fenced`](waterline::Error::Fenced). It also halts if the server's timeline changes (a
+/// standby server was promoted), since what it knows may be lost there. The next life reads what is
+/// there. All times are by the clock of the server. If that is set back, the name of a process that
+/// died stays in use for its TTL from then on: the next one that asks for it sets it right.
 ///
-/// # A transaction
+/// # Transactions
 ///
-/// It is read committed. Your statements come first, and those of this crate last, so nobody waits
-/// for the row of the progress while yours run. All settings are those of the transaction alone
-/// (`SET LOCAL`): a statement ends within the TTL, and a process that pauses within a transaction
-/// for three quarters of the TTL loses it. A statement of yours that fails ends the transaction, as
-/// always in PostgreSQL, unless you make a savepoint (`tx.savepoint`). Settings of yours with `SET
-/// LOCAL` hold to its end. With `synchronous_commit = off` a crash of the server may take the last
-/// transactions back, rows and progress together, and the life halts. A `COMMIT` or `ROLLBACK` in
-/// the text of a statement of yours would tear rows and progress apart: the life halts and says so.
+/// The transaction is read committed. Your statements come first, and those of this crate last, so
+/// no other call waits for the row of the progress while yours run. All settings are local to the
+/// transaction (`SET LOCAL`): a statement ends within the TTL, and a process that pauses within a
+/// transaction for three quarters of the TTL loses it. A failed statement of yours ends the
+/// transaction, as always in PostgreSQL, unless you make a savepoint (`tx.savepoint`). Your own
+/// `SET LOCAL` settings hold to its end. With `synchronous_commit = off` a crash of the server may
+/// take the last transactions back, rows and progress together, and the life halts. A `COMMIT` or
+/// `ROLLBACK` in a statement of yours would tear rows and progress apart: the life halts and says
+/// so.
 ///
-/// If it deadlocks with another one, or the connection breaks, it is tried again. If the connection
-/// breaks in the COMMIT itself, the number of saves in the row says what became of it. While the
-/// server cannot be reached then, the consumer waits for it, up to a minute, and then halts, since
-/// nobody knows; the next life reads what is true.
+/// After a deadlock or a lost connection it is retried. If the connection breaks in the COMMIT
+/// itself, the number of saves in the row tells what became of it. If the server cannot be reached
+/// then, the consumer waits for it for up to a minute and then halts, since the outcome is unknown;
+/// the next life reads what is there.
 ///
 /// # Connections
 ///
-/// Each progress has one connection, also while it waits for the name, and each store has one for
-/// all renewals and notifications, and one for calls of an operator. All of them come back by
-/// themselves.
+/// Each progress has one connection, also while it waits for the name. Each store has one for all
+/// renewals and notifications, and one for operators' calls. All of them reconnect by themselves.
 pub struct PgProgress {
     store: PgStore,
     name: String,
@@ -69,7 +69,7 @@ pub struct PgProgress {
     connection: Connection,
     tenure: Option<Tenure>,
     life: Option<Life>,
-    /// It waits for a name that somebody else has.
+    /// Set while it waits for a name that another consumer has.
     waiting: Option<Waiting>,
 }
 
@@ -88,7 +88,7 @@ impl PgProgress {
         Self { store: store.clone(), name, token, connection, tenure: None, life: None, waiting: None }
     }
 
-    /// Takes the name, and loads everything that is saved under it.
+    /// Takes the name, and loads everything saved under it.
     fn take_name(&mut self) -> Result<Option<Saved>, Error> {
         let Self { store, name, token, connection, tenure, .. } = self;
         let (sql, options) = (store.sql(), store.options());
@@ -114,10 +114,10 @@ impl PgProgress {
         Ok(saved)
     }
 
-    /// Gives the name back, and calls those who wait for it.
+    /// Releases the name, and notifies those that wait for it.
     fn release(&mut self) {
         self.waiting = None;
-        // From here on nobody renews it.
+        // From here on it is not renewed.
         let Some(Life { mine, kept, .. }) = self.life.take() else { return };
         drop(kept);
         let released = self.connection.call(|client| {
@@ -126,7 +126,7 @@ impl PgProgress {
             Ok(transaction.commit()?)
         });
         if let Err(error) = released {
-            // Then it runs out by itself.
+            // It then expires by itself.
             tracing::warn!(target: "waterline", consumer = self.name, error = error.in_full(),
                 "the name could not be given back, so it stays in use until its time is over");
         }
@@ -200,7 +200,7 @@ impl Transactional for PgProgress {
         saved: &Saved,
         write: &mut (dyn FnMut(&mut Transaction<'_>) -> Result<(), BoxError> + Send),
     ) -> Result<(), CommitError> {
-        // Everything of one commit on one thread, also the drop of a transaction.
+        // A whole commit stays on one thread, also the drop of a transaction.
         blocking(|| {
             let Self { store, name, connection, life, .. } = self;
             let Some(life) = life else {

@@ -1,5 +1,5 @@
-//! The job queue in PostgreSQL: many processes and languages share it. The rules are functions of
-//! the database (`schema/queue`); this is the engine that calls them for a [`Queue`].
+//! The job queue in PostgreSQL, shared by many processes and languages. The rules are functions of
+//! the database (`schema/queue`); this engine calls them for a [`Queue`].
 
 use crate::store::PgStore;
 use waterline_queue::{GroupBuilder, Queue, QueueAdmin, QueueError, QueueOptions, WorkerInfo};
@@ -34,13 +34,12 @@ pub use within::{LeaseExt, QueueExt};
 pub use writing::RunnerExt;
 
 impl PgStore {
-    /// Opens the queue with this name: 1 to 255 bytes. It is made if there is none. Any number of
-    /// processes may have it open at once, and workers in other languages call the functions of the
-    /// schema.
+    /// Opens the queue with this name (1 to 255 bytes), and makes it if there is none.
     ///
-    /// It is used as a queue in a [`Store`](waterline::Store) is; see
-    /// [`Queue::capabilities`] for what it lacks. The options of a queue are kept in the database:
-    /// the last process that opened it with others has changed them for all.
+    /// Any number of processes may have it open at once, and workers in other languages call the
+    /// functions of the schema. It is used like a queue in a [`Store`](waterline::Store); see
+    /// [`Queue::capabilities`] for what it lacks. Its options are kept in the database: the last
+    /// process that opened it with others has changed them for all.
     ///
     /// ```no_run
     /// use waterline_queue::{DrainLimits, NewJob, Outcome, QueueOptions, Runner};
@@ -64,8 +63,7 @@ impl PgStore {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Queue::open`], where a failure of the database is
-    /// [`waterline::Error::Store`].
+    /// Those of [`Queue::open`]; a failure of the database is a [`waterline::Error::Store`].
     pub fn queue(&self, name: impl AsRef<str>, options: QueueOptions) -> Result<Queue, QueueError> {
         waterline_queue::engine_api::open(self.queues(), name.as_ref(), options)
     }
@@ -87,21 +85,21 @@ impl PgStore {
         self.queues().names()
     }
 
-    /// Opens the queue with this name to look at it, or to change it by hand, without options of
-    /// its own: those in the database stay. It makes no queue, takes back no job, and does nothing
-    /// that time has brought. See [`QueueAdmin`], and [`queue_names`](Self::queue_names) for an
-    /// example. Here a push is bounded, since the database knows the bound.
+    /// Opens the queue with this name to inspect it, or to change it by hand.
+    ///
+    /// It takes no options: those in the database stay. It makes no queue, takes back no job, and
+    /// does no work that has become due. See [`QueueAdmin`], and [`queue_names`](Self::queue_names)
+    /// for an example. Here a push is bounded, since the database knows the bound.
     ///
     /// # Errors
-    /// [`QueueError::Store`] with [`waterline::Error::NotFound`] for a queue that is not there;
+    /// [`QueueError::Store`] with [`waterline::Error::NotFound`] for a queue that does not exist;
     /// [`QueueError::Config`] while it is open in this process with options; otherwise those of
     /// [`queue`](Self::queue).
     pub fn queue_admin(&self, name: impl AsRef<str>) -> Result<QueueAdmin, QueueError> {
         waterline_queue::engine_api::admin(self.queues(), name.as_ref())
     }
 
-    /// Returns the workers of the queue with this name, as [`Queue::workers`] does, without opening
-    /// it.
+    /// Returns the workers of a queue, as [`Queue::workers`] does, without opening it.
     ///
     /// ```no_run
     /// # use waterline_postgres::{PgOptions, PgStore, postgres::NoTls};
@@ -113,13 +111,13 @@ impl PgStore {
     /// ```
     ///
     /// # Errors
-    /// [`QueueError::Store`] with [`waterline::Error::NotFound`] for a queue that is not there, and
-    /// with [`waterline::Error::Store`] if the database cannot be read.
+    /// [`QueueError::Store`] with [`waterline::Error::NotFound`] for a queue that does not exist,
+    /// and with [`waterline::Error::Store`] if the database cannot be read.
     pub fn workers(&self, queue: impl AsRef<str>) -> Result<Vec<WorkerInfo>, QueueError> {
         self.queues().workers_named(queue.as_ref())
     }
 
-    /// Begins a group of queues of this database: see [`Group`](waterline_queue::Group).
+    /// Begins a group of queues of this database. See [`Group`](waterline_queue::Group).
     ///
     /// ```no_run
     /// # use waterline_postgres::{PgOptions, PgStore, postgres::NoTls};

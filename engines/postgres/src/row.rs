@@ -1,8 +1,8 @@
-//! The meaning of the row of a name for the life that asks. Pure: no I/O.
+//! What the row of a name means for the life that asks. Pure: no I/O.
 
 use std::time::Duration;
 
-/// The part of the row that a life knows.
+/// What a life knows of its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mine {
     pub(crate) epoch: i64,
@@ -15,17 +15,17 @@ pub(crate) struct Mine {
 pub(crate) struct Found {
     pub(crate) epoch: i64,
     pub(crate) token: i64,
-    /// The history in which the life of the row began.
+    /// The timeline on which the life of the row began.
     pub(crate) timeline: i64,
-    /// The history of the server that answers.
+    /// The timeline of the server that answers.
     pub(crate) server_timeline: i64,
     pub(crate) saves: i64,
     pub(crate) holder: String,
-    /// The time for which the holder has the name.
+    /// How long the holder still has the name.
     pub(crate) left: Duration,
 }
 
-/// The fate of a save.
+/// What became of a save.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Written,
@@ -35,7 +35,7 @@ pub(crate) enum Verdict {
 }
 
 impl Mine {
-    /// Returns the reason why this life has lost the name; `None` if the row is its own.
+    /// Returns why this life has lost the name; `None` if the row is its own.
     pub(crate) fn lost(&self, found: Option<&Found>) -> Option<String> {
         let Some(found) = found else {
             return Some("its row is gone: somebody removed it, or this is another database".to_owned());
@@ -62,7 +62,7 @@ impl Mine {
         (found.token != self.token).then(|| format!("{holder} has it, as another life {epoch}"))
     }
 
-    /// Says what has become of the save after this number of saves.
+    /// Returns what became of the save that follows this number of saves.
     pub(crate) fn verdict(&self, saves: i64, found: Option<&Found>) -> Verdict {
         match (self.lost(found), found) {
             (None, Some(found)) if found.saves == saves => Verdict::NotWritten,
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_row_of_this_life_says_what_became_of_a_save() {
+    fn only_its_own_row_tells_what_became_of_a_save() {
         let mine = Mine { epoch: 7, token: 1, timeline: 1 };
         let row = Found {
             epoch: 7,

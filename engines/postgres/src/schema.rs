@@ -8,10 +8,10 @@ use crate::sql::version_sql;
 use postgres::{Client, IsolationLevel, Row, Transaction};
 use std::time::Duration;
 
-/// The longest wait for a table: calls that come meanwhile wait behind it.
+/// The longest wait for a table, behind which other calls wait meanwhile.
 const SHORT: Duration = Duration::from_secs(3);
 
-/// The version of tables that are there, and the oldest version of a program that they serve.
+/// The version of the tables, and the oldest version of a program that they serve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Version {
     pub(crate) found: i64,
@@ -19,7 +19,7 @@ pub(crate) struct Version {
 }
 
 impl Version {
-    /// Reads both; none: there are no tables yet.
+    /// Reads both. Without a row, there are no tables yet.
     pub(crate) fn of(row: Option<&Row>) -> Result<Self, postgres::Error> {
         row.map_or(Ok(Self::default()), |row| Ok(Self { found: row.try_get(0)?, serves: row.try_get(1)? }))
     }
@@ -65,12 +65,12 @@ fn statements(version: &str, schema: &str) -> String {
     version.replace("{schema}", &quoted(schema))
 }
 
-/// Makes the tables, or brings them to the newest version, in one transaction. If they have it,
-/// this needs no right but to read. It waits for others no longer than this.
+/// Makes the tables, or upgrades them to the newest version, in one transaction. If they have it,
+/// the caller needs to read only. It waits for others for `patience` at most.
 pub(crate) fn migrate(client: &mut Client, schema: &str, patience: Duration) -> Result<(), Error> {
     let transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).read_only(false);
     let mut transaction = transaction.start()?;
-    // Other processes that start wait for the lock, so a process that stands still loses it.
+    // Other processes that start wait for this lock, so one that stands still loses it.
     transaction.batch_execute(&format!(
         "SET LOCAL lock_timeout = {}; SET LOCAL idle_in_transaction_session_timeout = {}",
         patience.as_millis(),
@@ -86,7 +86,6 @@ pub(crate) fn migrate(client: &mut Client, schema: &str, patience: Duration) -> 
     Ok(transaction.commit()?)
 }
 
-/// Reads the version of the tables.
 fn version(transaction: &mut Transaction<'_>, schema: &str) -> Result<Version, Error> {
     let table = format!("{}.version", quoted(schema));
     let is_there = transaction.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table])?;
@@ -96,7 +95,7 @@ fn version(transaction: &mut Transaction<'_>, schema: &str) -> Result<Version, E
     Ok(Version::of(transaction.query_opt(&version_sql(schema), &[])?.as_ref())?)
 }
 
-/// Refuses tables that are older than this program, or that do not serve it any more.
+/// Refuses tables that are older than this program, or no longer serve it.
 pub(crate) fn fits(version: Version, schema: &str) -> Result<(), Error> {
     if version.found < NEWEST {
         let what = format!("they have version {}, and this program needs {NEWEST}", version.found);
@@ -105,7 +104,7 @@ pub(crate) fn fits(version: Version, schema: &str) -> Result<(), Error> {
     check(version, schema)
 }
 
-/// Names the table or column that is not there, if this error says so.
+/// Names the missing table or column, if the error is about one.
 pub(crate) fn explained(error: postgres::Error, schema: &str) -> Error {
     match (of_statement(&error), error.as_db_error()) {
         (Fault::OfTables, Some(answer)) => {
@@ -128,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_fit_a_program_of_their_version_and_each_one_that_they_serve() {
+    fn tables_fit_the_programs_that_they_serve() {
         let version = |found, serves| Version { found, serves };
         let fits = |found, serves| fits(version(found, serves), "s").is_ok();
         let found = [NEWEST - 1, NEWEST, NEWEST + 1, NEWEST + 5];
@@ -139,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_the_schema_stands_in_no_comment() {
+    fn no_comment_has_the_name_of_the_schema() {
         for text in VERSIONS {
             let comments = text.lines().filter_map(|line| line.split_once("--"));
             let named: Vec<_> = comments.filter(|(_, comment)| comment.contains("{schema}")).collect();

@@ -7,20 +7,19 @@ use postgres::Row;
 use postgres::types::{ToSql, Type};
 use std::time::Duration;
 
-/// The history of the server: the first part of the name of the file that it writes to. It changes
-/// when a standby server is promoted, at once, and needs no rights.
+/// The timeline of the server, from the name of the file that it writes to: it changes at once when
+/// a standby is promoted, and needs no rights.
 pub(crate) const TIMELINE: &str =
     "('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint";
 
-/// The time at which the transaction began, in microseconds: another transaction on the connection
-/// has another one.
+/// When the transaction began, in microseconds, which tells it from others on the connection.
 const BEGAN: &str = "(extract(epoch FROM now()) * 1000000)::bigint";
 
-/// The channel on which this crate's processes call each other. The payload is the schema and the
+/// The channel on which this crate's processes notify each other. The payload is the schema and the
 /// name of a progress.
 pub(crate) const CHANNEL: &str = "waterline";
 
-/// A parameter of a statement, which has no name at the server, so any pooler passes it on.
+/// A parameter of a statement without a name, which any pooler passes on.
 pub(crate) type Value<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// The parameters that name the row of a life.
@@ -34,7 +33,7 @@ pub(crate) struct Sql {
     schema: String,
     /// The beginning of each payload.
     payload: String,
-    /// The settings of each transaction: none outlives it, since a pooler gives the connection to
+    /// The settings of each transaction. None outlives it, since a pooler gives the connection to
     /// others.
     pub(crate) settings: String,
     /// The same, and then the time at which the transaction began.
@@ -63,7 +62,7 @@ pub(crate) struct Sql {
     pub(crate) names: String,
 }
 
-/// The parts of a save beside the row of the name.
+/// The parts of a save besides the row of the name.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Parts {
     pub(crate) lost_pieces: bool,
@@ -75,7 +74,7 @@ pub(crate) struct Parts {
 impl Sql {
     pub(crate) fn new(options: &PgOptions) -> Self {
         let s = quoted(&options.schema);
-        // The name, the epoch and the token of a life, in the history in which it began.
+        // The row of a life, on the timeline on which it began.
         let mine = format!("name = $1 AND epoch = $2 AND token = $3 AND timeline = $4 AND timeline = {TIMELINE}");
         let payload = format!("{}/", options.schema);
         Self {
@@ -100,13 +99,13 @@ impl Sql {
                 "UPDATE {s}.progress SET expires = clock_timestamp() + $5 * interval '1 millisecond',
                      renewed = clock_timestamp() WHERE {mine} RETURNING 1"
             ),
-            // The last renewal is the last time that was noted. Nobody knows what has passed since.
+            // The last renewal is the last known time. What has passed since then is unknown.
             set_back: format!(
                 "UPDATE {s}.progress SET expires = clock_timestamp() + (expires - renewed), renewed = clock_timestamp()
                  WHERE name = $1 AND renewed > clock_timestamp() + interval '1 second'
                  RETURNING extract(epoch FROM expires - clock_timestamp())::float8"
             ),
-            // A renewal that is on its way finds no row of its life.
+            // A renewal that is under way finds no row of its life.
             release: format!(
                 "WITH free AS (UPDATE {s}.progress SET expires = '-infinity', token = 0
                      WHERE name = $1 AND epoch = $2 AND token = $3 RETURNING name)
@@ -159,9 +158,9 @@ impl Sql {
         &self.payload
     }
 
-    /// Returns the statement of a save: the row of the name if it is that of this life, and the
-    /// rest only with it. It says how many rows were that. The parameters behind the first nine
-    /// are those of [`Parts`], two for each but the first records.
+    /// Returns the statement of a save: it changes the row of the name if this life has it, and the
+    /// rest only then, and answers how many rows that was. The parameters from the tenth on are
+    /// those of [`Parts`]: one for the lost records, two for each other part.
     pub(crate) fn save(&self, parts: Parts) -> String {
         let s = &self.schema;
         let mut next = 10;
@@ -211,21 +210,20 @@ impl Sql {
         sql + " SELECT count(*) FROM mine"
     }
 
-    /// The name of the schema, as it stands in a statement.
+    /// The name of the schema, quoted.
     pub(crate) fn schema(&self) -> &str {
         &self.schema
     }
 }
 
-/// The statement that reads the version of the tables, and the oldest one of a program that they
-/// serve.
+/// The statement that reads the version of the tables, and the oldest program that they serve.
 pub(crate) fn version_sql(schema: &str) -> String {
     format!("SELECT version, coalesce(serves, version) FROM {}.version ORDER BY version DESC LIMIT 1", quoted(schema))
 }
 
 /// Returns the settings of a transaction. A statement ends within the TTL. A process that stands
-/// still within a transaction loses it before its name is free, so its locks are no obstacle to
-/// the next life.
+/// still within a transaction loses it before its name is free, so its locks do not block the next
+/// life.
 fn settings(ttl: Duration) -> String {
     let (all, most) = (ttl.as_millis(), (ttl * 3 / 4).as_millis());
     format!(

@@ -1,8 +1,8 @@
-//! The statements that a connection has prepared: the server reads and plans each of them once.
+//! The statements that a connection has prepared, which the server parses and plans once.
 //!
-//! A pooler that gives each transaction another connection (PgBouncer before 1.21) knows none of
-//! them, or those of somebody else. So they are for a connection that leads to the server itself:
-//! the process that it was told of when it began is the one that answers.
+//! Behind a pooler in transaction mode (PgBouncer before 1.21), a connection may know none of them,
+//! or those of another client. So they are used only on a connection to the server itself: the
+//! process that it was told of when it began is the one that answers.
 
 #![cfg_attr(not(feature = "queue"), allow(dead_code, reason = "a stream alone prepares nothing"))]
 
@@ -12,7 +12,6 @@ use postgres::types::{ToSql, Type};
 use postgres::{Client, Error, Row, Statement};
 use std::collections::HashMap;
 
-/// The statements of one connection.
 #[derive(Default)]
 pub(crate) struct Statements {
     /// True if it leads to the server itself.
@@ -21,9 +20,9 @@ pub(crate) struct Statements {
 }
 
 impl Statements {
-    /// Asks which process answers on a new connection that was told of this one (0: of none). If it
+    /// Asks which process answers on a new connection that was told of `told` (0: of none). If it
     /// is the same, the session is this connection's own, and gets the isolation level that the
-    /// functions of the schema need: a database or a role may have another one as its default.
+    /// functions need: a database or a role may have another default.
     pub(crate) fn of(client: &mut Client, told: i32) -> Result<Self, Error> {
         let asked = "SELECT pg_backend_pid(), current_setting('default_transaction_isolation')";
         let answer = client.query_typed_one(asked, &[])?;
@@ -66,10 +65,10 @@ impl Statements {
     }
 }
 
-/// True if the server has forgotten the statement (`DISCARD ALL`), or a migration has changed what
-/// it answers with.
+/// True if the server has forgotten the statement (`DISCARD ALL`), or a migration has changed its
+/// answer.
 fn is_outdated(error: &Error) -> bool {
-    // (The server says of a changed answer that it does not support that, in its own language.)
+    // (Of a changed answer the server says, in its own language, that it does not support that.)
     let codes = [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::FEATURE_NOT_SUPPORTED];
     error.as_db_error().is_some_and(|error| codes.contains(error.code()))
 }

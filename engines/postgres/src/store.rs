@@ -1,4 +1,4 @@
-//! A database that keeps progress, and the way to it.
+//! A database that keeps progress, and the connections to it.
 
 use crate::connection::{Connection, Dial};
 use crate::error::Error;
@@ -13,7 +13,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-/// The oldest version of a server, as it says it.
+/// The oldest supported server, by its `server_version_num`.
 const OLDEST: i32 = 130_000;
 
 /// A PostgreSQL database that keeps progress beside your own tables. All clones are one store.
@@ -23,29 +23,31 @@ pub struct PgStore {
 }
 
 struct Shared {
-    /// The first field: its thread ends before anything else does.
+    /// The first field, so that its thread ends before anything else.
     keeper: Keeper,
     dial: Dial,
     options: PgOptions,
     sql: Arc<Sql>,
     /// The connection of calls that belong to no consumer: migrations, lists, moves by hand.
     calls: Mutex<Connection>,
-    /// The job queues, while one is open. They stand on the store, which knows no more of them.
+    /// The job queues, while one is open. They hold the store, which knows no more of them.
     queues: Mutex<Weak<dyn Any + Send + Sync>>,
 }
 
 impl PgStore {
-    /// The statements that make the schema and its tables, for those who bring their database up to
-    /// date with a tool of their own: `{schema}` stands for the name of the schema, in quotation
-    /// marks where it needs them. [`migrate`](Self::migrate) runs the same. It makes a schema that
-    /// is not there yet. Run it as one transaction that stops at the first error (`psql -1 -v
-    /// ON_ERROR_STOP=1`), with a short `lock_timeout`. It resets the `search_path` of the session.
+    /// The statements that make the schema and its tables, for migration tools of your own.
+    ///
+    /// `{schema}` stands for the name of the schema, in quotation marks where it needs them.
+    /// [`migrate`](Self::migrate) runs the same. They make a missing schema. Run them as one
+    /// transaction that stops at the first error (`psql -1 -v ON_ERROR_STOP=1`), with a short
+    /// `lock_timeout`. They reset the `search_path` of the session.
     pub const SCHEMA: &str = schema::ALL;
 
-    /// Connects to the server. The connector makes TLS; [`NoTls`](postgres::NoTls) makes none. If
-    /// the configuration has several hosts, the one that accepts writes is taken. They are all in a
-    /// network, or all Unix sockets. A Unix socket has no TLS, and the server's own timeouts only:
-    /// a call on it may wait as long as the server stands still.
+    /// Connects to the server. The connector makes TLS; [`NoTls`](postgres::NoTls) makes none.
+    ///
+    /// Of several hosts in the configuration, the one that accepts writes is taken. They are all in
+    /// a network, or all Unix sockets. A Unix socket has no TLS, and the server's own timeouts
+    /// only: a call on it may wait as long as the server stands still.
     ///
     /// # Errors
     /// [`Error::Config`] for bad settings, for a server before version 13, and for one that is a
@@ -81,30 +83,29 @@ impl PgStore {
         })
     }
 
-    /// Makes the tables, or brings them to the version of this program. Many processes may call it
-    /// at once. Programs of the version before go on, since each version of the tables serves them:
-    /// so a rolling deployment migrates first, with its first new process. An old process that
-    /// calls it later changes nothing.
+    /// Makes the tables, or upgrades them to the version of this program.
+    ///
+    /// Many processes may call it at once. Programs of the version before go on, since each version
+    /// of the tables serves them: a rolling deployment migrates first, with its first new process.
+    /// An old process that calls it later changes nothing.
     ///
     /// It waits for a table for three seconds at most, since all calls would wait behind it. So a
     /// long transaction of yours with rows of these tables may make it fail: call it again.
-    ///
-    /// Processes that start take their turns, so the server ends the transaction of one that stands
-    /// still in it for a second. Its error says that the connection is closed: call this again.
+    /// Processes that start take turns, so the server ends the transaction of one that stands still
+    /// in it for a second. Its error says that the connection is closed: call this again.
     ///
     /// Only the owner of the schema may change it. Any role of the schema may call this if there is
     /// nothing to change.
     ///
     /// # Errors
-    /// [`Error::NewerSchema`] if a newer program made them, and they do not serve this one any
-    /// more; [`Error::Database`] if the server fails, or a table is held for too long.
+    /// [`Error::NewerSchema`] if a newer program made them and they no longer serve this one;
+    /// [`Error::Database`] if the server fails, or a table is locked for too long.
     pub fn migrate(&self) -> Result<(), Error> {
         let options = &self.shared.options;
         self.shared.calls.lock().call(|client| schema::migrate(client, &options.schema, options.ttl))
     }
 }
 
-/// Refuses a server that cannot be used.
 fn refuse(is_replica: bool, version: i32) -> Result<(), Error> {
     if version < OLDEST {
         let advice = "upgrade it to PostgreSQL 13 or later";
@@ -136,7 +137,7 @@ impl PgStore {
         &self.shared.options
     }
 
-    /// Returns the job queues of this database, which are made if none is open.
+    /// Returns the job queues of this database, and makes them if none is open.
     #[cfg_attr(not(feature = "queue"), expect(dead_code, reason = "there are none"))]
     pub(crate) fn queues_or<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> Arc<T>) -> Arc<T> {
         let mut queues = self.shared.queues.lock();

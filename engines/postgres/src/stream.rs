@@ -1,4 +1,4 @@
-//! The streams to a server that all others are made of: one of any kind, and a socket without TLS.
+//! The basic streams to a server: one of any kind, and a socket without TLS.
 
 use postgres::Socket;
 use postgres::tls::{ChannelBinding, TlsStream};

@@ -1,7 +1,7 @@
 //! The connector of a store: one type for whatever connector the user has, with or without TLS.
 //!
 //! The driver hands it each socket before it sends a byte (`sslmode=require` with
-//! `sslnegotiation=direct`), so all streams are of one type, also those without TLS, and each read
+//! `sslnegotiation=direct`). So all streams, even those without TLS, are of one type, and each read
 //! of an answer is bounded.
 
 use crate::bounded::{Bounded, Process};
@@ -25,16 +25,16 @@ type Connecting<S> = Pin<Box<dyn Future<Output = Result<S, BoxError>> + Send>>;
 type Connect = Box<dyn FnOnce(Socket) -> Connecting<AnyStream> + Send>;
 type Make = dyn Fn(&str) -> Result<Connect, BoxError> + Send + Sync;
 
-/// The connector of the user's. All clones make connections of one kind.
+/// The user's connector. All clones make connections of one kind.
 #[derive(Clone)]
 pub(crate) struct Connector {
     make: Arc<Make>,
     mode: SslMode,
     /// True if the server waits for TLS from the first byte on.
     direct: bool,
-    /// The time for an answer, the handshake included.
+    /// How long an answer may take, the handshake included.
     limit: Duration,
-    /// The place in which the connection notes its process at the server.
+    /// Where the connection notes its process at the server.
     process: Process,
 }
 
@@ -45,7 +45,7 @@ impl Connector {
         (Self { process: Arc::clone(&process), ..self.clone() }, process)
     }
 
-    /// Makes the connector that asks for TLS as this mode says.
+    /// Makes a connector that asks for TLS as `mode` says.
     pub(crate) fn new<T>(tls: T, mode: SslMode, negotiation: SslNegotiation, limit: Duration) -> Self
     where
         T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
@@ -62,7 +62,7 @@ impl Connector {
                 })
             }))
         };
-        // It makes no TLS, so a server that has some is not asked for it.
+        // `NoTls` makes no TLS, so a server that has some is not asked for it.
         let none = TypeId::of::<T>() == TypeId::of::<NoTls>() && mode == SslMode::Prefer;
         let mode = if none { SslMode::Disable } else { mode };
         let direct = negotiation == SslNegotiation::Direct;
@@ -88,7 +88,6 @@ impl MakeTlsConnect<Socket> for Connector {
     }
 }
 
-/// One handshake to come.
 pub(crate) struct Handshake {
     connect: Option<Connect>,
     mode: SslMode,

@@ -1,4 +1,4 @@
-//! The statements of a look, and who it waits for.
+//! The statements of a look at a table, and the transaction that it waits for.
 
 use super::looks::{Holder, Lsn, Seen};
 use super::table::Stream;
@@ -23,10 +23,10 @@ pub(crate) struct Statements {
     knows_types: bool,
 }
 
-/// The server, as a look has seen it.
+/// The server as a look found it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Server {
-    /// The time at which it was started, in microseconds.
+    /// When it was started, in microseconds.
     pub(crate) started: i64,
     pub(crate) timeline: String,
 }
@@ -50,8 +50,8 @@ impl Statements {
              SELECT pg_logical_emit_message(true, 'waterline', ''); COMMIT"
         );
         let (text, [table, sequence]) = (look(stream), [table, &stream.sequence].map(|name| literal(name)));
-        // The server plans it once on each connection. Its name is that of its text: behind a
-        // pooler another process may have prepared it, and then it is this one.
+        // Planned once on each connection. Its name is a hash of its text: behind a pooler another
+        // process may have prepared it, and then it is the same statement.
         let mut hash = DefaultHasher::new();
         text.hash(&mut hash);
         let name = format!("waterline_{:016x}", hash.finish());
@@ -66,8 +66,8 @@ impl Statements {
         }
     }
 
-    /// Looks at the table. `None` if another table or sequence has the name now, or if the sequence
-    /// or the column is not as it was found: the table has to be found anew.
+    /// Looks at the table. `None` if it has to be looked up anew: another table or sequence has the
+    /// name now, or the sequence or the column has changed.
     pub(crate) fn look(&self, client: &mut Client) -> Result<Option<(Seen, Server)>, Error> {
         // The statements of one message are one transaction, and have one answer.
         let answer = match client.simple_query(&self.look) {
@@ -92,15 +92,15 @@ impl Statements {
         Ok(Some((seen, Server { started: read(started)?, timeline: read(timeline)? })))
     }
 
-    /// Reads at most so many rows with these ids, in their order.
+    /// Reads at most `most` rows with ids from `first` to `last`, in order.
     pub(crate) fn rows(&self, client: &mut Client, first: i64, last: i64, most: usize) -> Result<Vec<Row>, Error> {
         let limit = i64::try_from(most).unwrap_or(i64::MAX);
         client.batch_execute(&self.begin)?;
         let rows = if self.knows_types {
             client.query_typed(&self.rows, &[(&first, Type::INT8), (&last, Type::INT8), (&limit, Type::INT8)])
         } else {
-            // The driver asks the server for a type that it does not know. Its question has to come
-            // before the rows: its answer would wait behind them, and they wait for the driver.
+            // The driver asks the server about a type that it does not know. It has to ask before
+            // the rows: behind them, the answer would wait until the driver has read them.
             client
                 .prepare_typed(&self.rows, &[Type::INT8, Type::INT8, Type::INT8])
                 .and_then(|rows| client.query(&rows, &[&first, &last, &limit]))
@@ -111,12 +111,12 @@ impl Statements {
         Ok(rows)
     }
 
-    /// Makes the server flush its log, and returns how far it is flushed. A log into which nobody
-    /// commits anything would wait for that.
+    /// Makes the server flush its log, and returns how far it is flushed. Without other commits,
+    /// the log would wait for a long time.
     pub(crate) fn flush(&self, client: &mut Client) -> Result<Lsn, Error> {
         client.batch_execute(&self.flush).or_else(|error| {
             _ = client.batch_execute("ROLLBACK");
-            // A user who may not do that waits until the server does it by itself.
+            // Without the right to do that, the source waits until the server flushes by itself.
             if error.as_db_error().is_some() { Ok(()) } else { Err(error) }
         })?;
         self.flushed(client)
@@ -141,27 +141,27 @@ fn read<T: FromStr>(value: Option<&str>) -> Result<T, Error> {
     value.and_then(|value| value.parse().ok()).ok_or(Error::Closed)
 }
 
-/// Returns a text as it stands in a statement, under each setting of the server.
+/// Quotes a text as a literal that is valid under each setting of the server.
 fn literal(text: &str) -> String {
     format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 
-/// The mark of a prepared transaction, behind its id.
+/// Marks a prepared transaction, behind its id.
 const PREPARED: char = '*';
 
-/// Returns the statement of a look. The order of its parts is the rule: the value, then the
-/// holders, then the position. So each part needs the one before: the holders are counted for the
-/// value, and the position is asked for with their count.
+/// Returns the statement of a look. Its parts have to be evaluated in this order: the value, the
+/// holders, the position. So each part depends on the one before: the holders are counted for the
+/// value, and the position is read with their count.
 ///
-/// The value is asked for by a function, which takes the lock under which the server counts up. A
-/// plain read of the sequence may see a higher value, which the server writes to its log first. The
-/// function also has the sequence's lock to the end, so its options are those of the value.
+/// The value is read by a function, which takes the lock under which the server counts up. A plain
+/// read of the sequence may see a higher value that is not in the log yet. The function also holds
+/// the sequence's lock to the end, so its options are those of the value.
 ///
-/// A holder is a transaction that may insert into the table. One that takes an id has the lock of
-/// the sequence from before until it ends, also if it has no lock of the table: it inserts into a
+/// A holder is a transaction that may insert into the table. One that takes an id holds the lock of
+/// the sequence from before until it ends, even without a lock on the table: it inserts into a
 /// partition by name, or into a table that it has just made a part of this one. One that has no
-/// such lock of anything else writes nothing: it looks, as we do. The locks are listed once, since
-/// to list them is most of what a look costs.
+/// such lock on anything else writes nothing: it looks, as this statement does. The locks are
+/// listed once, since that is most of what a look costs.
 fn look(stream: &Stream) -> String {
     let Stream { origin, database, identity, .. } = stream;
     let (oid, sequence, file, column) = (origin.table, origin.sequence, origin.file, origin.column);
@@ -197,7 +197,7 @@ fn look(stream: &Stream) -> String {
     )
 }
 
-/// Reads the id of a row, which may be of each type that a sequence has.
+/// Reads the id of a row, of any type that a sequence can have.
 pub(crate) fn id_of(row: &Row, column: &str) -> Result<i64, Error> {
     let at = row.columns().iter().position(|other| other.name() == column).ok_or(Error::Closed)?;
     Ok(match *row.columns()[at].type_() {
@@ -207,7 +207,7 @@ pub(crate) fn id_of(row: &Row, column: &str) -> Result<i64, Error> {
     })
 }
 
-/// Returns the settings of a transaction: a statement ends within the time.
+/// Returns the settings of a transaction: each statement ends within the TTL.
 pub(crate) fn settings(ttl: Duration) -> String {
     format!("SET LOCAL statement_timeout = {}", ttl.as_millis())
 }
@@ -234,7 +234,7 @@ impl TryFrom<&Row> for Writer {
         if let Some(name) = row.try_get(4)? {
             return Ok(Self::Prepared { name, age });
         }
-        // Of another user's session a user without rights sees no state.
+        // A user without rights sees no state of another user's session.
         let text = |at| row.try_get(at).map(Option::<String>::unwrap_or_default);
         Ok(Self::Session { process: row.try_get(0)?, application: text(1)?, state: text(2)?, age })
     }
@@ -265,12 +265,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_a_text_of_a_statement_whatever_is_in_it() {
+    fn any_name_becomes_a_literal() {
         assert_eq!(literal("a'b\\c"), "E'a''b\\\\c'");
     }
 
     #[test]
-    fn a_transaction_that_is_awaited_is_named_with_what_ends_it() {
+    fn an_awaited_transaction_is_named_with_advice() {
         let session = Writer::Session {
             process: 7,
             application: "psql".to_owned(),

@@ -1,34 +1,34 @@
-//! The rule that says which ids of a table are final. Pure: it is told what a look saw.
+//! The rule for which ids of a table are final. Pure: it is told what a look saw.
 //!
-//! A look reads the last value of the sequence, *then* who has the lock of a writer on the table,
+//! A look reads the last value of the sequence, *then* who holds a writer's lock on the table,
 //! *then* the position up to which the server's log is written. A writer that took an id up to that
-//! value had the lock before and keeps it to its end, which comes after its rows are visible. So
-//! once all of these holders are gone, each such id has a visible row, or never will have one. A
-//! server that dies forgets what its log had not flushed, and hands the same ids out again. So the
-//! log has to be flushed up to that position, too.
+//! value had the lock before, and keeps it until its rows are visible. So once all of these holders
+//! are gone, each such id has a visible row, or never will have one. A server that crashes loses
+//! what its log had not flushed, and hands the same ids out again. So the log has to be flushed up
+//! to that position, too.
 
 use std::collections::VecDeque;
 
-/// The most looks that wait. No other one begins to wait before one of them is settled.
+/// The most looks that wait. With as many, another one is not queued.
 const MOST: usize = 1_000;
 
 /// A position in the server's log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Lsn(pub(crate) u64);
 
-/// A transaction that has the lock of a writer, by its virtual id, which is not used again.
+/// A transaction that holds a writer's lock, by its virtual id, which is not reused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub(crate) id: String,
-    /// True if it is prepared, and waits for its `COMMIT PREPARED`. Some versions of the server
-    /// give it another id then.
+    /// True if it is prepared, and awaits its `COMMIT PREPARED`. Some versions of the server give
+    /// it another id then.
     pub(crate) prepared: bool,
 }
 
-/// The answers to a look.
+/// What a look saw.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
-    /// The last value that the sequence gave away; `None` if it gave none.
+    /// The last value that the sequence gave out; `None`: none so far.
     pub(crate) last: Option<i64>,
     pub(crate) holders: Vec<Holder>,
     pub(crate) inserted: Lsn,
@@ -49,13 +49,13 @@ pub(crate) struct Looks {
 #[derive(Debug)]
 struct Look {
     last: i64,
-    /// Those of its holders that are left.
+    /// Those of its holders that are still there.
     holders: Vec<Holder>,
     inserted: Lsn,
 }
 
 impl Look {
-    /// Takes away the holders that are gone.
+    /// Drops the holders that are gone.
     fn keep(&mut self, now: &[Holder], newly_prepared: &[Holder]) {
         let mut gone = false;
         self.holders.retain_mut(|holder| {
@@ -88,13 +88,13 @@ impl Look {
 }
 
 impl Looks {
-    /// Takes what a look saw.
+    /// Records what a look saw.
     pub(crate) fn look(&mut self, seen: Seen) {
         let new = |holder: &&Holder| holder.prepared && !self.prepared.contains(&holder.id);
         let newly_prepared: Vec<_> = seen.holders.iter().filter(new).cloned().collect();
         self.waiting.iter_mut().for_each(|look| look.keep(&seen.holders, &newly_prepared));
         self.prepared = seen.holders.iter().filter(|holder| holder.prepared).map(|holder| holder.id.clone()).collect();
-        // A look at a value that one before has seen waits for no less than that one.
+        // A look at a value that is known already would be settled no earlier than the one before.
         let known = self.waiting.back().map(|look| look.last).max(self.settled);
         if let Some(last) = seen.last.filter(|last| Some(*last) > known && self.waiting.len() < MOST) {
             self.waiting.push_back(Look { last, holders: seen.holders, inserted: seen.inserted });
@@ -102,7 +102,7 @@ impl Looks {
         self.flushed(seen.flushed);
     }
 
-    /// Hears how far the log is flushed.
+    /// Records how far the log is flushed.
     pub(crate) fn flushed(&mut self, flushed: Lsn) {
         self.flushed = self.flushed.max(flushed);
         if let Some(at) = self.waiting.iter().rposition(|look| look.is_settled(self.flushed)) {
@@ -119,7 +119,7 @@ impl Looks {
         }
     }
 
-    /// Forgets all looks: the server may have died, or be another one. Settled ids stay.
+    /// Forgets all looks, since the server may have crashed or be another one. Settled ids stay.
     pub(crate) fn void(&mut self) {
         *self = Self { settled: self.settled, ..Self::default() };
     }
@@ -134,12 +134,12 @@ impl Looks {
         !self.waiting.is_empty()
     }
 
-    /// True if a look waits for nothing but the flush of the log.
+    /// True if a look waits for nothing but a flush of the log.
     pub(crate) fn wants_flush(&self) -> bool {
         self.waiting.iter().any(|look| look.holders.is_empty())
     }
 
-    /// Returns those whom the oldest look waits for.
+    /// Returns the holders that the oldest look waits for.
     pub(crate) fn holders(&self) -> &[Holder] {
         self.waiting.front().map_or(&[], |look| &look.holders)
     }
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_final_once_all_who_had_the_lock_are_gone_and_the_log_is_flushed() {
+    fn an_id_is_final_after_its_holders_and_a_flush() {
         let looks = &mut Looks::default();
         assert_eq!(look(looks, 7, &["3/1", "4/1"], 10, 10), None);
         assert_eq!(look(looks, 9, &["4/1", "3/2"], 20, 20), None, "4/1 may have 7");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_that_is_prepared_meanwhile_is_awaited_also_under_another_id() {
+    fn a_prepared_transaction_is_awaited_under_a_new_id() {
         for id in ["3/1*", "-1/730*"] {
             let looks = &mut Looks::default();
             assert_eq!(look(looks, 7, &["3/1", "-1/700*"], 10, 10), None);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_that_stays_open_keeps_the_queue_short() {
+    fn an_open_transaction_keeps_the_queue_short() {
         let looks = &mut Looks::default();
         for n in 1..10_000 {
             let other = format!("4/{n}");
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_that_wait_for_a_flush_do_not_push_it_ahead_of_them() {
+    fn looks_that_await_a_flush_do_not_postpone_it() {
         let looks = &mut Looks::default();
         for n in 1..5_000 {
             // The flush is always a little behind.
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_connection_voids_the_looks_and_not_what_is_settled() {
+    fn a_lost_connection_voids_looks_but_no_settled_id() {
         let looks = &mut Looks::default();
         look(looks, 7, &[], 10, 10);
         look(looks, 9, &["3/1"], 20, 20);

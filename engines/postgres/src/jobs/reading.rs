@@ -9,7 +9,7 @@ use postgres::Row;
 use postgres::error::SqlState;
 use std::time::{Duration, Instant};
 
-/// The time after which a look that is not settled is explained.
+/// How long a look may wait before that is explained.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The connection of a stream, and what is known of it.
@@ -17,14 +17,14 @@ pub(crate) struct Reading {
     name: String,
     ttl: Duration,
     connection: Connection,
-    /// The table as it was found on the connection; `None` on a new one.
+    /// The table as it was found on this connection; `None` on a new one.
     found: Option<Found>,
     looks: Looks,
-    /// The origin of the first job that was shown.
+    /// The origin of the ids that were shown first.
     origin: Option<Origin>,
     /// The highest position up to which the log was seen to be flushed.
     flushed: Lsn,
-    /// The reason why the ids are no longer those that were shown. It stays.
+    /// Why the ids are no longer those that were shown. It stays.
     other: Option<String>,
     stuck: Option<Stuck>,
 }
@@ -35,16 +35,16 @@ struct Found {
     statements: Statements,
     /// The number of the connection.
     opened: u64,
-    /// The server of the last look, and its last value.
+    /// The server and the last value of the last look.
     server: Option<Server>,
     last: Option<i64>,
 }
 
-/// The oldest look has not been settled for a while.
+/// Set while the oldest look waits.
 struct Stuck {
     settled: Option<i64>,
     since: Instant,
-    /// The explanation, and its time.
+    /// The explanation, and when it was made.
     why: Option<(Instant, String)>,
 }
 
@@ -68,24 +68,24 @@ impl Reading {
         self.looks.settled()
     }
 
-    /// True if another look may show more, though nothing new is inserted.
+    /// True if another look may settle more, though nothing new is inserted.
     pub(crate) fn is_waiting(&self) -> bool {
         self.looks.is_waiting()
     }
 
-    /// Says why a look is not settled, if that takes long.
+    /// Says why a look waits, once it has waited for long.
     pub(crate) fn explain(&self) -> Option<String> {
         self.stuck.as_ref()?.why.as_ref().map(|(_, why)| why.clone())
     }
 
-    /// Begins anew with what is there now: nobody reads any more who was shown anything.
+    /// Starts over with what is there now, since no reader is left that has seen other ids.
     pub(crate) fn begin_anew(&mut self) {
         self.found = None;
         (self.looks, self.origin, self.other, self.flushed) = Default::default();
         self.stuck = None;
     }
 
-    /// Finds the table if the connection is a new one.
+    /// Finds the table if the connection is new.
     pub(crate) fn stream(&mut self) -> Result<&Stream, Error> {
         if let Some(what) = &self.other {
             return Err(Error::OtherIds { table: self.name.clone(), what: what.clone() });
@@ -97,13 +97,13 @@ impl Reading {
         Ok(&found.stream)
     }
 
-    /// Lets the next call find the table anew.
+    /// Makes the next call find the table again.
     pub(crate) fn find_anew(&mut self) {
         self.found = None;
     }
 
     fn find(&mut self) -> Result<(), Error> {
-        // The holders of locks are not known any more: the server may have died in between.
+        // The known lock holders are void, since the server may have crashed in between.
         self.looks.void();
         let (name, ttl) = (&self.name, self.ttl);
         let found = self.connection.call(|client| find(client, &super::look::settings(ttl), name))?;
@@ -111,7 +111,7 @@ impl Reading {
             if let Some(what) = shown.differs(&now) {
                 return Err(self.are_other(what));
             }
-            // Other parameters of its sequence are no other ids, also if they are refused for now.
+            // Other parameters of the sequence are no other ids, even if they are refused for now.
             self.origin = Some(now);
         }
         let stream = check(name, &found)?;
@@ -125,8 +125,7 @@ impl Reading {
         Error::OtherIds { table: self.name.clone(), what }
     }
 
-    /// Makes a call on the connection on which the table was found. If that broke, the table is
-    /// found anew.
+    /// Makes a call on the connection on which the table was found, or finds it again after a loss.
     fn call<R: Send>(
         &mut self,
         mut call: impl FnMut(&Statements, &mut postgres::Client) -> Result<R, Error> + Send,
@@ -146,7 +145,7 @@ impl Reading {
                 // An answer on a new connection, of which nothing is known.
                 Ok(_) if is_other && tries < 3 => {}
                 Ok(_) if is_other => return Err(Error::Closed),
-                // It may be dropped, or have other names.
+                // The table may have been dropped, or its names may have changed.
                 Err(error) if is_of_table(&error) && tries > 1 => return Err(error),
                 Err(error) if is_of_table(&error) => {}
                 answer => return answer,
@@ -173,13 +172,13 @@ impl Reading {
             if let Some(seen) = self.call(|statements, client| statements.look(client))? {
                 return Ok(seen);
             }
-            // To find the table tells whether its ids are those that were shown.
+            // Finding the table tells whether its ids are those that were shown.
             self.found = None;
         }
         Err(Error::Closed)
     }
 
-    /// Refuses ids that are not those which were shown.
+    /// Refuses ids that are not those that were shown.
     fn check(&mut self, seen: &Seen, server: Server) -> Result<(), Error> {
         let Some(found) = &mut self.found else { return Ok(()) };
         if self.origin.as_ref().is_some_and(|origin| origin.timeline != server.timeline) {
@@ -190,8 +189,8 @@ impl Reading {
         if seen.flushed < self.flushed {
             return Err(self.are_other("the log of the server is shorter than it was".to_owned()));
         }
-        // Behind a pooler the server can be started anew, and the connection stays. A server that
-        // goes on after the crash of one of its processes keeps this time, so that is not seen.
+        // Behind a pooler the server may restart while the connection stays. A server that recovers
+        // from the crash of one of its processes keeps its start time, so that goes unnoticed.
         let is_same = found.server.replace(server.clone()).is_none_or(|before| before == server);
         let before = found.last.take().filter(|_| is_same).max(self.looks.settled());
         found.last = seen.last;
@@ -207,7 +206,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Has the log flushed if nothing else is waited for, and nobody flushes it.
+    /// Flushes the log if nothing else is awaited and no other commit does it.
     fn flush(&mut self) -> Result<(), Error> {
         if !self.looks.wants_flush() {
             return Ok(());
@@ -215,7 +214,7 @@ impl Reading {
         let before = self.flushed;
         let flushed = self.call(|statements, client| statements.flushed(client))?;
         self.looks.flushed(flushed);
-        // If it moves, others commit, and the next look sees that.
+        // A position that moves shows that others commit, and the next look sees that.
         if self.looks.wants_flush() && flushed <= before {
             let flushed = self.call(|statements, client| statements.flush(client))?;
             self.looks.flushed(flushed);
@@ -223,7 +222,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Explains a look that is not settled for long.
+    /// Explains a look that has waited for long.
     fn note_stuck(&mut self) {
         let (now, settled) = (Instant::now(), self.looks.settled());
         if !self.looks.is_waiting() {
@@ -235,7 +234,7 @@ impl Reading {
         }
         let Some(stuck) = &self.stuck else { return };
         let explained = stuck.why.as_ref().map_or(stuck.since, |(at, _)| *at);
-        // Without a head the source looks as if it had lost its jobs, so that is explained at once.
+        // A source without a head seems to have lost its jobs, so that is explained at once.
         let patience = if settled.is_none() && stuck.why.is_none() { Duration::ZERO } else { PATIENCE };
         if now.saturating_duration_since(explained) < patience {
             return;
@@ -244,7 +243,7 @@ impl Reading {
         let why = if holders.is_empty() {
             Some("the server has not flushed its log for a while".to_owned())
         } else {
-            // A look that succeeded does not fail by its explanation.
+            // A look that succeeded must not fail by its explanation.
             let oldest = self.call(|statements, client| statements.oldest(client, &holders));
             oldest.ok().flatten().map(|writer| writer.explain(&self.name))
         };
@@ -253,20 +252,20 @@ impl Reading {
         }
     }
 
-    /// Reads at most so many rows up to the last id that is final.
+    /// Reads at most `most` rows up to the last id that is final.
     pub(crate) fn rows(&mut self, first: i64, most: usize) -> Result<Vec<Row>, Error> {
         let Some(last) = self.looks.settled() else { return Ok(Vec::new()) };
         self.call(|statements, client| statements.rows(client, first, last, most))
     }
 
-    /// The place of the id in a row, by the name of its column.
+    /// Returns the id of a row, by the name of its column.
     pub(crate) fn id_of(&self, row: &Row) -> Result<i64, Error> {
         let id = self.found.as_ref().map_or("", |found| &found.stream.id);
         super::look::id_of(row, id)
     }
 }
 
-/// True if a statement named what is not there, or may not be read.
+/// True if a statement named something that is missing, or may not be read.
 fn is_of_table(error: &Error) -> bool {
     let Error::Database(error) = error else { return false };
     let codes = [
@@ -274,7 +273,7 @@ fn is_of_table(error: &Error) -> bool {
         SqlState::UNDEFINED_COLUMN,
         SqlState::INVALID_SCHEMA_NAME,
         SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
-        // Behind a pooler a statement can be prepared on another connection.
+        // Behind a pooler a statement may have been prepared on another connection.
         SqlState::INVALID_SQL_STATEMENT_NAME,
         SqlState::DUPLICATE_PSTATEMENT,
     ];

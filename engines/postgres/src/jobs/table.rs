@@ -4,7 +4,7 @@ use crate::error::Error;
 use postgres::types::Type;
 use postgres::{Client, Row};
 
-/// A table that is a stream: the names that stand in statements, and what they stand for.
+/// A table that is a stream, with its names as they stand in statements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stream {
     /// With its schema, and quoted.
@@ -26,21 +26,19 @@ pub(crate) struct Stream {
     pub(crate) database: u32,
 }
 
-/// The parts that must not change while a life reads: with another one the same id is another job.
+/// What must not change while a life reads: otherwise the same id is another job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub(crate) table: u32,
     pub(crate) sequence: u32,
     pub(crate) column: i16,
-    /// The file of the sequence: another one with each `RESTART`, and with each other change of its
-    /// parameters.
+    /// The file of the sequence: a new one with each `RESTART` or change of its parameters.
     pub(crate) file: u32,
     pub(crate) parameters: String,
-    /// The history of the server.
     pub(crate) timeline: String,
 }
 
-/// The statement that finds a table by its name. It gives one row, or none.
+/// Finds a table by its name, in at most one row.
 const FIND: &str = "
     SELECT c.oid, format('%I.%I', n.nspname, c.relname), c.relname::text, c.relkind::text, c.relpersistence::text,
            row_security_active(c.oid), substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8),
@@ -74,7 +72,6 @@ const FIND: &str = "
     ) i ON true
     WHERE c.oid = to_regclass($1)";
 
-/// Finds a table.
 pub(crate) fn find(client: &mut Client, settings: &str, table: &str) -> Result<Found, Error> {
     let mut transaction = client.transaction()?;
     transaction.batch_execute(settings)?;
@@ -110,7 +107,6 @@ pub(crate) struct Found {
     ids: Option<Ids>,
 }
 
-/// A column that has a sequence of its own.
 struct Ids {
     column: i16,
     name: String,
@@ -166,7 +162,7 @@ impl TryFrom<&Row> for Found {
 }
 
 impl Found {
-    /// Returns the parts that must not change; `None` if no column has a sequence of its own.
+    /// Returns what must not change; `None` if no column has a sequence of its own.
     pub(crate) fn origin(&self) -> Option<Origin> {
         let Ids { sequence_oid: sequence, column, file, ref parameters, .. } = *self.ids.as_ref()?;
         let (parameters, timeline) = (parameters.clone(), self.timeline.clone());
@@ -174,7 +170,7 @@ impl Found {
     }
 }
 
-/// Refuses what is no stream, and says what to do.
+/// Refuses a table that is no stream, with advice.
 pub(crate) fn check(name: &str, found: &Found) -> Result<Stream, Error> {
     let refused = |what: String, advice: String| Err(Error::config(what, advice));
     let Found { table, .. } = found;
@@ -262,7 +258,7 @@ fn check_sequence(name: &str, ids: &Ids) -> Result<(), Error> {
 }
 
 impl Stream {
-    /// Refuses a column to which writers may give values of their own.
+    /// Refuses a column into which writers may put values of their own.
     pub(crate) fn insist_on_always(&self, name: &str) -> Result<(), Error> {
         let Self { table, id, .. } = self;
         let always = self.identity == "a";
@@ -288,7 +284,7 @@ impl Stream {
 }
 
 impl Origin {
-    /// Says what is another one than before.
+    /// Says what has changed.
     pub(crate) fn differs(&self, now: &Self) -> Option<String> {
         if self.timeline != now.timeline {
             return Some(format!("the timeline of the server was {} and is {}", self.timeline, now.timeline));
@@ -299,7 +295,8 @@ impl Origin {
         if (self.column, self.sequence) != (now.column, now.sequence) {
             return Some("the ids are in another column, or have another sequence".to_owned());
         }
-        // A new file with the same parameters: other changes make one, too, and keep the value.
+        // A new file with the same parameters. A change of parameters makes one, too, but keeps the
+        // value.
         if self.file != now.file && self.parameters == now.parameters {
             return Some("their sequence began anew, as with TRUNCATE … RESTART IDENTITY".to_owned());
         }
@@ -372,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_another_one_than_before_is_told_from_the_same_one() {
+    fn another_table_is_told_from_the_same_one() {
         let origin = check("events", &found()).unwrap().origin;
         assert_eq!(origin.differs(&origin.clone()), None);
         let others = [

@@ -13,10 +13,9 @@ use tokio::sync::Notify;
 use tokio_postgres::{Client, IsolationLevel, Transaction};
 use waterline::Tenure;
 
-/// Rings the part of this process that waits for a channel.
+/// Rings the part of this process that listens to a channel.
 pub(super) type OnNotify = Arc<dyn Fn() + Send + Sync>;
 
-/// The part that the thread shares with those that give it work.
 pub(super) struct Desk {
     pub(super) dial: Dial,
     pub(super) sql: Arc<Sql>,
@@ -51,11 +50,11 @@ pub(crate) struct Lease {
 
 pub(super) struct LeaseState {
     pub(super) clock: LeaseClock,
-    /// The reason why the last renewal did not come through.
+    /// Why the last renewal did not come through.
     pub(super) failed: String,
     /// True if another process may have left a wish.
     pub(super) wishes: bool,
-    /// The time of the next look for wishes without a notification, which may be missed.
+    /// When to look for wishes even without a notification, which may be missed.
     pub(super) next_look: Instant,
 }
 
@@ -85,15 +84,15 @@ impl Desk {
         self.work.lock().leases.clone()
     }
 
-    /// A renewal of this lease that was sent at this time has come through. The thread tells the
-    /// consumer: it alone does, so no call overtakes another one.
+    /// Records that a renewal sent at this time has come through. The thread tells the consumer, as
+    /// the only one, so no such call overtakes another.
     pub(super) fn renewed(&self, lease: &Lease, sent: Instant) {
         if lease.state.lock().clock.renewed(sent) {
             self.moved.notify_one();
         }
     }
 
-    /// Renews this lease no more. Returns false if nobody wanted that any longer.
+    /// Stops renewing this lease. Returns false if it was forgotten before.
     pub(super) fn forget(&self, lease: &Arc<Lease>) -> bool {
         let mut work = self.work.lock();
         let at = work.leases.iter().position(|other| Arc::ptr_eq(other, lease)).map(|at| work.leases.swap_remove(at));
@@ -107,9 +106,8 @@ impl Desk {
         work.leases.is_empty() && work.waiting.is_empty() && work.listeners.is_empty()
     }
 
-    /// Begins a transaction with our settings. A row that somebody has locked is left for the next
-    /// round: one round of all leases waits for a sixth of the TTL, so the others are renewed in
-    /// time.
+    /// Begins a transaction with this crate's settings. A locked row is left for the next round: a
+    /// round of all leases waits for a sixth of the TTL at most, so the others are renewed in time.
     pub(super) async fn begin<'a>(&self, client: &'a mut Client) -> Result<Transaction<'a>, Error> {
         let transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).read_only(false);
         let transaction = transaction.start().await?;

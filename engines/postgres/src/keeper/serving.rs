@@ -1,4 +1,4 @@
-//! The work on a connection that lives: to listen, to renew, and to take up wishes.
+//! The work on a live connection: listening, renewing, and taking up wishes.
 
 use super::desk::{Desk, Lease, OnNotify};
 use crate::error::{Error, fenced};
@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 use waterline::Tenure;
 
-/// The shortest pause between two attempts to connect: the first one, also after a connection that
-/// has served.
+/// The first and shortest pause between two attempts to connect.
 pub(super) const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 
 impl Desk {
@@ -51,7 +50,7 @@ impl Desk {
         Ok(())
     }
 
-    /// Renews a lease, and looks for wishes, if it is time for that.
+    /// Renews a lease, and looks for wishes, each when it is due.
     async fn tend(&self, client: &mut Client, lease: &Arc<Lease>) -> Result<(), Error> {
         let now = Instant::now();
         let (is_due, wishes) = {
@@ -67,14 +66,14 @@ impl Desk {
         Ok(())
     }
 
-    /// Listens to all channels that somebody waits for. It calls those who wait for a new one: a
-    /// notification from before is lost.
+    /// Listens to all channels that are waited for. It calls the waiters of a new one, since
+    /// earlier notifications are lost.
     async fn listen(&self, client: &Client, listening: &mut BTreeSet<u64>) -> Result<(), Error> {
         let (mut tenures, mut rings): (Vec<Tenure>, Vec<OnNotify>) = Default::default();
         let mut channels = BTreeSet::new();
         {
             let work = self.work.lock();
-            // 0 is nobody's key: it stands for our own channel.
+            // The key 0 stands for this crate's own channel.
             let own = listening.insert(0);
             if own {
                 channels.insert(CHANNEL.to_owned());
@@ -100,7 +99,7 @@ impl Desk {
         Ok(())
     }
 
-    /// Renews a lease. If the row is no longer that of its life, the consumer hears of it.
+    /// Renews a lease. If the row is no longer that of its life, the consumer is told.
     async fn renew(&self, client: &mut Client, lease: &Arc<Lease>) -> Result<(), Error> {
         let (sent, transaction) = (Instant::now(), self.begin(client).await?);
         let ttl = self.options.ttl.as_secs_f64() * 1_000.0;
@@ -113,7 +112,7 @@ impl Desk {
             let found = found.first().map(Found::try_from).transpose()?;
             drop(transaction);
             let why = mine.lost(found.as_ref()).unwrap_or_else(|| "its row changes too fast".to_owned());
-            // A name that was given back meanwhile is not lost.
+            // A name that was released meanwhile is not lost.
             if self.forget(lease)
                 && let Some(tenure) = &lease.tenure
             {

@@ -1,5 +1,5 @@
-//! The loop of the thread: it connects, serves, and connects anew after a loss. In each of its
-//! waits it holds a consumer back in time.
+//! The loop of the thread: it connects, serves, and reconnects after a loss. While it waits for
+//! anything, it holds back each consumer whose lease has ended.
 
 use super::desk::Desk;
 use super::serving::SHORTEST_PAUSE;
@@ -20,7 +20,7 @@ pub(super) fn run(desk: &Arc<Desk>) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            // Then nothing is renewed. The leases run out, and each save renews its own.
+            // Nothing is renewed then. The leases run out, and each save renews its own.
             tracing::error!(target: "waterline", %error, "no lease is renewed: a runtime cannot be made");
             return;
         }
@@ -31,7 +31,7 @@ pub(super) fn run(desk: &Arc<Desk>) {
             let Some(served) = desk.attend(serve(desk, &mut pause)).await else { return };
             let Err(error) = served else { return };
             desk.has_failed(&error);
-            // Many processes lose one server at the same time.
+            // Many processes lose a server at the same time, so they do not reconnect at once.
             let wait = pause.mul_f64(0.5 + fastrand::f64() / 2.0);
             desk.attend(tokio::time::sleep(wait)).await;
             pause = (pause * 2).min(LONGEST_PAUSE.min(desk.options.ttl / 3));
@@ -39,7 +39,7 @@ pub(super) fn run(desk: &Arc<Desk>) {
     }
 }
 
-/// Connects when there is something to do, and does it until there is nothing left.
+/// Connects when there is something to do, and serves until there is nothing left.
 async fn serve(desk: &Arc<Desk>, pause: &mut Duration) -> Result<(), Error> {
     if desk.is_idle() {
         desk.news.notified().await;
@@ -48,7 +48,7 @@ async fn serve(desk: &Arc<Desk>, pause: &mut Duration) -> Result<(), Error> {
     let (mut client, connection) = open(&desk.dial, desk).await?;
     let served = desk.serve(&mut client, pause).await;
     drop(client);
-    // The server hears that the connection ends.
+    // Lets the server hear that the connection ends.
     _ = connection.await;
     served
 }
@@ -63,15 +63,15 @@ async fn open(dial: &Dial, desk: &Arc<Desk>) -> Result<(Client, tokio::task::Joi
                 desk.heard(heard.channel(), heard.payload());
             }
         }
-        // It is over: whoever waits for news finds the client closed.
+        // The waiter finds the client closed.
         desk.news.notify_one();
     });
     Ok((client, carry))
 }
 
 impl Desk {
-    /// Carries something out, and meanwhile holds each consumer whose lease is over, until it is
-    /// renewed. `None`: the thread is to end.
+    /// Runs a future, and meanwhile holds each consumer whose lease has ended, until it is renewed.
+    /// `None`: the thread is to end.
     async fn attend<R>(&self, something: impl Future<Output = R>) -> Option<R> {
         let mut something = pin!(something);
         let mut end = pin!(self.end.notified());
@@ -96,8 +96,8 @@ impl Desk {
         }
     }
 
-    /// Holds each consumer whose lease is over, and lets each go on whose lease was renewed.
-    /// Returns the time of the next look: a lease that comes meanwhile lasts longer.
+    /// Holds each consumer whose lease has ended, and resumes each whose lease was renewed. Returns
+    /// when to look next: a lease that begins meanwhile lasts longer.
     fn tell_overdue(&self) -> Instant {
         let now = Instant::now();
         let mut next = now + self.options.ttl / 4;
@@ -122,7 +122,7 @@ impl Desk {
         next
     }
 
-    /// Notes the reason why nothing comes through.
+    /// Notes why no renewal comes through.
     fn has_failed(&self, error: &Error) {
         let text = error.in_full();
         tracing::debug!(target: "waterline", error = text, "the connection that renews leases failed; it is opened anew");
@@ -131,9 +131,9 @@ impl Desk {
         }
     }
 
-    /// Somebody notified on a channel.
+    /// Passes a notification on to its waiters and listeners.
     fn heard(&self, channel: &str, payload: &str) {
-        // The channel of somebody else's table may have the same name.
+        // The channel of a user's table may have the same name.
         if channel == crate::sql::CHANNEL
             && let Some(name) = payload.strip_prefix(self.sql.payload_prefix())
         {
@@ -167,7 +167,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]
-    fn a_table_whose_channel_has_the_name_of_ours_rings_its_listeners() {
+    fn a_table_named_like_the_own_channel_is_heard() {
         let options = PgOptions::new();
         let dial = Dial::new(Config::new(), NoTls, &options);
         let keeper = Keeper::new(dial, Arc::new(Sql::new(&options)), options);

@@ -8,14 +8,14 @@ use std::time::Instant;
 use tokio_postgres::Client;
 use waterline::{Index, Record};
 
-/// The names of the wishes in their table.
+/// The kinds of wishes in their table.
 pub(crate) const REDRIVE: &str = "redrive";
 pub(crate) const DISCARD: &str = "discard";
 
 impl Desk {
-    /// Takes up the wishes about this name: their effect on the records and their end are one
-    /// transaction, and then the consumer hears of them. Its next save puts right everything that
-    /// it saves meanwhile about such a job.
+    /// Takes up the wishes for this name: their changes to records and their removal are one
+    /// transaction, and then the consumer is told. Its next save corrects whatever it saves
+    /// meanwhile about such a job.
     pub(super) async fn take_up_wishes(&self, client: &mut Client, lease: &Lease) -> Result<(), Error> {
         {
             let mut state = lease.state.lock();
@@ -28,7 +28,7 @@ impl Desk {
             return Ok(());
         }
         if transaction.query_typed(&sql.own, &row_of(name, &lease.mine)).await?.is_empty() {
-            // The next renewal says what has become of it.
+            // The next renewal finds out what became of the name.
             return Ok(());
         }
         let mut wishes = Vec::new();
@@ -58,7 +58,7 @@ impl Desk {
             }
         }
         let committed = transaction.commit().await;
-        // Without an answer the wishes may be gone. If they are not, they are taken up once more.
+        // Without an answer the wishes may be gone. If they are not, they are taken up again.
         for (_, kind, index) in wishes {
             let Some(tenure) = &lease.tenure else { continue };
             if kind == DISCARD { tenure.discard(index) } else { tenure.redrive(index) }

@@ -1,4 +1,4 @@
-//! One commit: the user's statements, ours, and what became of them.
+//! One commit: the user's statements, those of this crate, and what became of them.
 
 use super::life::Life;
 use super::take::{begin, begin_noted};
@@ -15,10 +15,10 @@ use postgres::{Client, Transaction};
 use std::time::{Duration, Instant};
 use waterline::{BoxError, CommitError, Index, Saved};
 
-/// The number of times that a transaction is made again at once, after a deadlock.
+/// How often a transaction is retried at once after a deadlock.
 const AGAIN: u32 = 5;
 
-/// The time for which a commit whose answer was lost is looked for. Then nobody knows.
+/// How long a commit whose answer was lost is looked for, before its outcome counts as unknown.
 const OUTAGE: Duration = Duration::from_secs(60);
 
 type Write<'a> = dyn FnMut(&mut Transaction<'_>) -> Result<(), BoxError> + Send + 'a;
@@ -26,15 +26,15 @@ type Write<'a> = dyn FnMut(&mut Transaction<'_>) -> Result<(), BoxError> + Send 
 /// The end of one try.
 enum End {
     Written,
-    /// Nothing is written, and the next try may succeed at once.
+    /// Nothing is written, and a retry may succeed at once.
     Again(BoxError),
     Failed(CommitError),
-    /// The answer of the COMMIT was lost.
+    /// The answer to the COMMIT was lost.
     Unknown(BoxError),
 }
 
 impl From<postgres::Error> for End {
-    /// The end by an error before the COMMIT: nothing is written.
+    /// An error before the COMMIT, so nothing is written.
     fn from(error: postgres::Error) -> Self {
         match of_statement(&error) {
             Fault::Again => Self::Again(error.into()),
@@ -75,7 +75,7 @@ impl Life {
             End::Again(error) => return Err(CommitError::Retry(error)),
             End::Failed(error) => {
                 if matches!(error, CommitError::Retry(_)) {
-                    // It may be broken, or its server.
+                    // The connection or its server may be broken.
                     connection.close();
                 }
                 return Err(error);
@@ -109,7 +109,7 @@ impl Life {
     }
 }
 
-/// Asks until there is an answer, or it is this time. Returns the error of the last try.
+/// Asks until there is an answer or `until` has come, and then returns the last error.
 fn settle<R>(until: Instant, mut ask: impl FnMut() -> Result<R, Error>) -> Result<R, Error> {
     let mut pause = Duration::from_millis(5);
     loop {
@@ -124,7 +124,7 @@ fn settle<R>(until: Instant, mut ask: impl FnMut() -> Result<R, Error>) -> Resul
     }
 }
 
-/// Reads the row of a name. It waits for a transaction that still holds the row, so what it says is
+/// Reads the row of a name. It waits for a transaction that still locks the row, so the answer is
 /// final.
 fn look(client: &mut Client, sql: &Sql, name: &str) -> Result<Option<Found>, Error> {
     let mut transaction = begin(client, sql)?;
@@ -140,7 +140,7 @@ struct Change<'a> {
 }
 
 impl Change<'_> {
-    /// Makes one transaction of the user's part and ours.
+    /// Runs the user's part and this crate's in one transaction.
     fn write(
         &self,
         client: &mut Client,
@@ -156,7 +156,7 @@ impl Change<'_> {
         };
         if let Err(error) = write(&mut transaction) {
             let fault = fault_of(&*error);
-            // The error of the write may hide that the connection broke.
+            // The error of the write may hide a broken connection.
             let is_alive = transaction.rollback().is_ok();
             return match fault {
                 Fault::Again => End::Again(error),
@@ -182,10 +182,10 @@ impl Change<'_> {
         }
         match transaction.commit() {
             Ok(()) => End::Written,
-            // Only an answer of the server says what has become of it.
+            // Only an answer of the server tells what became of it.
             Err(error) if error.as_db_error().is_none() => End::Unknown(error.into()),
             Err(error) => match of_statement(&error) {
-                // It has rolled back: a constraint of the user's may be checked at the end.
+                // It was rolled back: a deferred constraint of the user's may be checked only now.
                 Fault::OfUser => End::Failed(CommitError::Write(error.into())),
                 Fault::Again => End::Again(error.into()),
                 _ => End::Unknown(error.into()),
@@ -194,20 +194,20 @@ impl Change<'_> {
     }
 }
 
-/// An index, as it is stored: with its bits.
+/// An index as it is stored: the same bits with a sign.
 fn stored(index: Index) -> i64 {
     index.cast_signed()
 }
 
-/// The row that a save changes, and what the life that has it knows.
+/// The row that a save changes, and what its life knows of it.
 pub(crate) struct Place<'a> {
     pub(crate) name: &'a str,
     pub(crate) mine: Mine,
     pub(crate) saves: i64,
-    /// The piece below which no row is.
+    /// No row is below this piece.
     pub(crate) lowest_piece: i64,
     pub(crate) ttl: Duration,
-    /// The time at which the transaction began, if somebody else's statements run in it.
+    /// When the transaction began, if the user's statements run in it, too.
     pub(crate) began: Option<i64>,
 }
 

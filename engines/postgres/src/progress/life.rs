@@ -4,14 +4,13 @@ use crate::bitmap_chunks::Run;
 use crate::keeper::Kept;
 use crate::row::Mine;
 
-/// A life that has the name.
 pub(super) struct Life {
     pub(super) mine: Mine,
-    /// The number of saves that are written.
+    /// How many saves are written.
     pub(super) saves: i64,
     /// The jobs above the watermark that are stored as done.
     pub(super) done: Vec<Run>,
-    /// The piece below which no row is, in the table of the pieces.
+    /// No row is below this piece in the table of pieces.
     pub(super) lowest_piece: i64,
     pub(super) kept: Kept,
 }

@@ -17,15 +17,15 @@ pub(crate) struct Taken {
     pub(crate) saved: Option<Saved>,
 }
 
-/// Begins a transaction with our settings.
+/// Begins a transaction with this crate's settings.
 pub(crate) fn begin<'a>(client: &'a mut Client, sql: &Sql) -> Result<Transaction<'a>, postgres::Error> {
     let mut transaction = start(client)?;
     transaction.batch_execute(&sql.settings)?;
     Ok(transaction)
 }
 
-/// Begins one in which the user's statements run, too. Returns the time at which it began, by which
-/// it is told from another one.
+/// Begins a transaction for the user's statements, too. Also returns when it began, which tells it
+/// from another one.
 pub(super) fn begin_noted<'a>(client: &'a mut Client, sql: &Sql) -> Result<(Transaction<'a>, i64), postgres::Error> {
     let mut transaction = start(client)?;
     let answer = transaction.simple_query(&sql.noted_settings)?;
@@ -40,8 +40,8 @@ fn start(client: &mut Client) -> Result<Transaction<'_>, postgres::Error> {
     client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).read_only(false).start()
 }
 
-/// Takes the name in this transaction, if it is free or this token has it. Loads everything that is
-/// saved, if that is asked for.
+/// Takes the name in this transaction, if it is free or this token has it. With `loads`, it loads
+/// everything that is saved.
 pub(crate) fn take(
     transaction: &mut Transaction<'_>,
     sql: &Sql,
@@ -80,14 +80,14 @@ pub(crate) fn take(
     Ok(Taken { mine, saves, saved })
 }
 
-/// True if somebody else has the name for longer than a consumer of this TTL would: either its TTL
-/// is longer, or the server's clock was ahead when it was renewed last.
+/// True if another consumer has the name for longer than one of this TTL would: either its TTL is
+/// longer, or the server's clock was ahead at its last renewal.
 pub(crate) fn is_ahead<T>(taken: &Result<T, Error>, ttl: Duration) -> bool {
     matches!(taken, Err(Error::Leased { expires_in, .. }) if *expires_in > ttl)
 }
 
-/// Moves the end of a lease back that was renewed at a time that is ahead since the server's clock
-/// was set back: what it was renewed for is left of it from now on.
+/// Shortens a lease whose renewal is in the future since the server's clock was set back: it keeps
+/// the time for which it was renewed, from now on.
 pub(crate) fn set_back(transaction: &mut Transaction<'_>, sql: &Sql, name: &str) -> Result<(), Error> {
     for row in transaction.query_typed(&sql.set_back, &[(&name, Type::TEXT)])? {
         let left = format!("{:.1?}", Duration::try_from_secs_f64(row.try_get(0)?).unwrap_or_default());
@@ -119,7 +119,7 @@ pub(crate) fn load(
     Ok(Some(saved))
 }
 
-/// Gives the name back, if it is that of this life.
+/// Releases the name, if this life has it.
 pub(crate) fn release(transaction: &mut Transaction<'_>, sql: &Sql, name: &str, mine: &Mine) -> Result<(), Error> {
     transaction.query_typed(
         &sql.release,
@@ -128,10 +128,9 @@ pub(crate) fn release(transaction: &mut Transaction<'_>, sql: &Sql, name: &str, 
     Ok(())
 }
 
-/// The longest name, in bytes, as everywhere in waterline.
+/// The longest name in bytes, as everywhere in waterline.
 const LONGEST_NAME: usize = 255;
 
-/// Refuses a name that has no bytes, or too many.
 pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     if name.is_empty() || name.len() > LONGEST_NAME || name.contains('\0') {
         let what = format!("the progress name is {} bytes long", name.len());

@@ -1,4 +1,4 @@
-//! The answers of the functions, as what a queue knows.
+//! Translates the answers of the functions into what a queue knows.
 
 use postgres::Row;
 use postgres::types::{FromSql, Kind, Type};
@@ -10,7 +10,7 @@ use waterline_queue::engine_api::{
 };
 use waterline_queue::{JobState, Priority, Root, Skipped};
 
-/// The texts of an answer in the row of a procedure.
+/// How many texts a procedure has for one answer.
 const TEXTS: usize = 9;
 
 /// The elements of an array of any dimensions, in their order.
@@ -24,7 +24,7 @@ impl<'a, T: FromSql<'a>> FromSql<'a> for Flat<T> {
             *raw = rest;
             Ok::<_, &str>(i32::from_be_bytes(*number))
         };
-        // If some are null, and their type; then the length and the first place of each dimension.
+        // A flag for nulls, and the type; then the length and first index of each dimension.
         let dimensions = number(&mut raw)?;
         let (_, _) = (number(&mut raw)?, number(&mut raw)?);
         let mut length = usize::from(dimensions > 0);
@@ -97,13 +97,12 @@ impl Answer {
         })
     }
 
-    /// Reads the answers of a function: a row each.
+    /// Reads the answers of a function, one a row.
     pub(super) fn each_of(rows: &[Row]) -> Result<Vec<Self>, postgres::Error> {
         rows.iter().map(Self::of).collect()
     }
 
-    /// Reads the answers of a procedure, which are one row: the numbers of all of them, and their
-    /// texts.
+    /// Reads the answers of a procedure, whose one row has the numbers and the texts of all.
     pub(super) fn all_of(rows: &[Row]) -> Result<Vec<Self>, postgres::Error> {
         let Some(row) = rows.first() else { return Ok(Vec::new()) };
         let (numbers, texts): (Option<Flat<i64>>, Option<Flat<String>>) = (row.try_get(0)?, row.try_get(1)?);
@@ -159,7 +158,7 @@ impl Answer {
         self.state.as_deref().and_then(state_of)
     }
 
-    /// True if it is for several ends.
+    /// True if the answer is for several ends.
     fn is_of_some(&self) -> bool {
         self.what == "ended" && self.more.is_some()
     }
@@ -173,7 +172,7 @@ impl Answer {
         self.priority.map(|priority| (priority & 3, priority >> 2))
     }
 
-    /// Returns what those who wait are told.
+    /// Returns what subscribers are told.
     pub(super) fn happened(&self) -> Option<Event> {
         let id = self.id();
         match (self.what.as_str(), self.outcome.as_deref()) {
@@ -263,7 +262,7 @@ impl Answer {
     }
 }
 
-/// Puts a row of `load` into its place among these answers.
+/// Puts a row of `load` into its answer.
 pub(super) fn loaded(row: &Row, answers: &mut [Answer]) -> Result<(), postgres::Error> {
     let token: Option<i64> = row.try_get(1)?;
     if let Some(answer) = answers.iter_mut().find(|answer| answer.token == token && answer.is_brief()) {
@@ -273,10 +272,10 @@ pub(super) fn loaded(row: &Row, answers: &mut [Answer]) -> Result<(), postgres::
     Ok(())
 }
 
-/// A job that was to end: its number, its token, its id and its new data.
+/// A job that was to end: its number, token, id and new data.
 pub(super) type Ended<'e> = (i64, i64, &'e str, Option<String>);
 
-/// Puts an answer for each job in the place of one that is for some of them, or for all.
+/// Replaces an answer for several or all ends by one for each.
 pub(super) fn each_ended(mut answers: Vec<Answer>, ends: &[Ended<'_>]) -> Vec<Answer> {
     while let Some(at) = answers.iter().position(|answer| answer.what == "finished" || answer.is_of_some()) {
         let of = std::mem::take(&mut answers[at]);
@@ -301,23 +300,23 @@ pub(super) fn each_ended(mut answers: Vec<Answer>, ends: &[Ended<'_>]) -> Vec<An
     answers
 }
 
-/// Returns the part of answers that those who wait are told.
+/// Returns what subscribers are told of these answers.
 pub(super) fn happened(answers: &[Answer]) -> Vec<Event> {
     answers.iter().filter_map(Answer::happened).collect()
 }
 
-/// Returns the number of changes of which the answers say no more.
+/// Returns how many changes the answers do not list.
 pub(super) fn untold(answers: &[Answer]) -> u64 {
     answers.iter().filter(|answer| answer.what == "more").map(|answer| unsigned(answer.number)).sum()
 }
 
-/// Returns the answers to ends, by the number and the token of the job. They come in any order.
+/// Returns the answers to ends by the job's number and token. They come in any order.
 pub(super) fn ended(answers: &[Answer]) -> HashMap<(i64, i64), &Answer> {
     let ended = answers.iter().filter(|answer| answer.what == "ended");
     ended.filter_map(|answer| Some(((answer.number?, answer.token?), answer))).collect()
 }
 
-/// Reads what has become of ends, in their order: the word for it, and the state of the job.
+/// Reads what became of ends, in their order: the outcome, and the state of the job.
 pub(super) fn known(row: &Row) -> Result<Vec<(String, Option<String>)>, postgres::Error> {
     let (outcomes, states): (Option<Vec<String>>, Option<Vec<Option<String>>>) = (row.try_get(0)?, row.try_get(1)?);
     Ok(outcomes.unwrap_or_default().into_iter().zip(states.unwrap_or_default()).collect())
@@ -360,7 +359,7 @@ pub(super) fn count(number: Option<i32>) -> u32 {
     number.and_then(|number| u32::try_from(number).ok()).unwrap_or(0)
 }
 
-/// A time or a token; one without an end is the largest number.
+/// Reads a time or a token. `i64::MAX` stands for never.
 pub(super) fn unsigned(number: Option<i64>) -> u64 {
     match number {
         Some(i64::MAX) => u64::MAX,
@@ -368,7 +367,7 @@ pub(super) fn unsigned(number: Option<i64>) -> u64 {
     }
 }
 
-/// The same the other way round.
+/// The reverse of [`unsigned`].
 pub(super) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -378,7 +377,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_for_some_ends_is_one_for_each_of_their_places() {
+    fn an_answer_for_some_ends_becomes_one_for_each() {
         let ends = [(7, 70, "a", None), (8, 80, "b", Some("1".to_owned())), (9, 90, "c", None)];
         let some = |outcome: &str, places: &str| Answer {
             what: "ended".to_owned(),
@@ -400,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn an_array_of_two_dimensions_is_read_in_its_order_and_one_that_ends_too_early_is_an_error() {
+    fn arrays_are_read_in_order_and_refused_if_cut() {
         let number = |number: i32| number.to_be_bytes().to_vec();
         // Two rows of two: 1, null, 3, 4.
         let mut raw: Vec<u8> = [2, 1, 20, 2, 1, 2, 1].into_iter().flat_map(number).collect();

@@ -1,4 +1,4 @@
-//! Calls of the functions of the schema, each on a connection of its own for that time.
+//! Calls of the schema's functions, each on a connection that no other call uses meanwhile.
 
 use super::answers::Answer;
 use super::faults::{is_of_level, queue_error};
@@ -15,14 +15,15 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 use waterline_queue::QueueError;
 
-/// The most times that a call is made which met another one in the database.
+/// How often a call is made that conflicts with another one in the database.
 const TRIES: u32 = 8;
 
 impl Queues {
-    /// Makes a call with a connection that no other call uses meanwhile. It is one transaction.
+    /// Makes a call, as one transaction, on a connection of its own.
     ///
-    /// Behind a pooler the level of a session is not ours to set. If that is another one than the
-    /// functions need, this call and all later ones are made in a transaction that says its level.
+    /// Behind a pooler this crate cannot set the isolation level of a session. If it is not the one
+    /// that the functions need, this call and all later ones run in a transaction that states its
+    /// level.
     pub(super) fn with<R: Send>(
         &self,
         clock: Option<u64>,
@@ -31,7 +32,8 @@ impl Queues {
         self.with_level(clock, false, call)
     }
 
-    /// The same. `is_said`: the call begins a transaction by itself, and says its level.
+    /// Like [`with`](Self::with); `is_said`: the call itself begins a transaction and states its
+    /// level.
     pub(super) fn with_level<R: Send>(
         &self,
         clock: Option<u64>,
@@ -54,7 +56,7 @@ impl Queues {
             });
             tries += 1;
             match &answer {
-                // The whole call is one transaction, which is gone.
+                // The whole call was one transaction, which is rolled back.
                 Err(Error::Database(error))
                     if tries < TRIES && (of_statement(error) == Fault::Again || has_stood_still(error)) => {}
                 Err(Error::Database(error)) if is_of_level(error) && !says_level => {
@@ -92,7 +94,7 @@ impl Queues {
         Answer::each_of(&rows).map_err(|error| queue_error(queue.name(), doing, error.into()))
     }
 
-    /// Calls a procedure, which commits before it answers and says its level. Returns its answers.
+    /// Calls a procedure, which states its level and commits before it answers.
     pub(super) fn committed(
         &self,
         queue: &Opened,
@@ -107,14 +109,14 @@ impl Queues {
         answers.map_err(|error| queue_error(queue.name(), doing, error))
     }
 
-    /// The call of a procedure in the schema, which answers with so many values.
+    /// Returns the call of a procedure that answers with `answers` values.
     pub(super) fn call_of(&self, procedure: &str, values: usize, answers: usize) -> String {
         let mut list: Vec<_> = (1..=values).map(|number| format!("${number}")).collect();
         list.extend((0..answers).map(|_| "NULL".to_owned()));
         format!("CALL {}.{procedure}({})", quoted(&self.store.options().schema), list.join(", "))
     }
 
-    /// The call of a function in the schema.
+    /// Returns the call of a function.
     pub(super) fn sql_of(&self, function: &str, values: usize) -> String {
         let list: Vec<_> = (1..=values).map(|number| format!("${number}")).collect();
         format!("SELECT * FROM {}.{function}({})", quoted(&self.store.options().schema), list.join(", "))

@@ -1,4 +1,4 @@
-//! The calls of a queue, as calls of the functions in the database.
+//! The calls of a queue, made by functions of the database.
 
 use super::answers::{happened, signed, unsigned, untold};
 use super::faults::{is_no_number, queue_error};
@@ -20,8 +20,8 @@ use waterline_queue::{
     Capabilities, JobProgress, JobState, LimitUse, PeriodicInfo, Pushed, QueueError, QueueOptions, Related, WorkerInfo,
 };
 
-/// The turns of a runner at once: while one waits for the disk of the server, the other one brings
-/// jobs. More of them wait for each other, and took each connection of the server under load.
+/// How many turns a runner has under way: while one waits for the disk of the server, the other
+/// brings jobs. More would wait for each other, and take every connection of the server under load.
 const TURNS: usize = 2;
 
 impl QueueEngine for Queues {
@@ -97,7 +97,7 @@ impl QueueEngine for Queues {
 
     fn show(&self, job: &Held, fraction: f64, note: &str) -> Result<Option<JobRow>, QueueError> {
         let queue = self.of(job.queue);
-        // No text of PostgreSQL has a NUL. That of a worker's error is shown in the same way.
+        // No text of PostgreSQL has a NUL. Errors of workers are shown in the same way.
         let note = note.replace('\0', "\u{fffd}");
         let progress = waterline_queue::engine_api::progress(fraction, &note, queue.server_time())?;
         if !self.holds(job) {
@@ -216,7 +216,7 @@ impl QueueEngine for Queues {
         let queue = self.of(queue);
         let came = Instant::now();
         let begun = queue.tending.lock();
-        // Those who wait wake together. A turn that began after this one came is good for it, too.
+        // Waiters wake together. A turn that began after this call serves it, too.
         if begun.get().is_some_and(|begun| begun > came) {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! The meaning of an error of the database for a call on a queue.
+//! What an error of the database means for a call on a queue.
 
 use super::opened::Opened;
 use crate::error::Error;
@@ -7,13 +7,12 @@ use postgres::error::SqlState;
 use waterline_queue::engine_api::store_error;
 use waterline_queue::{ConfigError, QueueError};
 
-/// Turns an error of a call into that of a queue.
 pub(super) fn queue_error(queue: &str, doing: &str, error: Error) -> QueueError {
     let Error::Database(failed) = &error else { return other(doing, error) };
     let Some(answer) = failed.as_db_error() else { return other(doing, error) };
     let (queue, id) = (queue.to_owned(), answer.detail().unwrap_or_default().to_owned());
     match answer.code().code() {
-        // Without a hint, the search for a circle was given up.
+        // Without a hint, the search for a cycle was given up.
         "WQ003" => match answer.hint().filter(|own| !own.is_empty()) {
             Some(own) => waterline_queue::engine_api::cycle_error(queue, own.to_owned(), Some(id)),
             None => waterline_queue::engine_api::cycle_error(queue, id, None),
@@ -22,7 +21,7 @@ pub(super) fn queue_error(queue: &str, doing: &str, error: Error) -> QueueError 
         "WQ005" => QueueError::Full { queue, max_waiting: id.parse().unwrap_or(0) },
         "WQ006" => waterline_queue::engine_api::already_runs_error(queue, id),
         "WQ007" => waterline_queue::engine_api::halt_error(queue, id),
-        // A character that no text of the server has. The same call fails always.
+        // A character that no text of the server has, so the same call always fails.
         "22021" | "22P05" => ConfigError::Nul { subject: format!("a text of the call to {doing}") }.into(),
         "WQ008" => waterline_queue::engine_api::meta_error(id.parse().unwrap_or(0)).into(),
         "WQ012" => {
@@ -34,7 +33,7 @@ pub(super) fn queue_error(queue: &str, doing: &str, error: Error) -> QueueError 
     }
 }
 
-/// The error of an answer that has another form than this program knows.
+/// The error of an answer whose form this program does not know.
 pub(super) fn misread(queue: &Opened, error: postgres::Error) -> QueueError {
     queue_error(queue.name(), "read an answer", error.into())
 }
@@ -64,14 +63,14 @@ pub(super) fn is_of_level(error: &postgres::Error) -> bool {
     error.code().is_some_and(|code| code.code() == "WQ010")
 }
 
-/// The error of a call about a queue that is not there; `None`: it is another one.
+/// The error of a call on a queue that does not exist; `None` for any other error.
 pub(super) fn not_found(queue: &str, error: &Error) -> Option<QueueError> {
     let Error::Database(error) = error else { return None };
     let is_it = error.code().is_some_and(|code| code.code() == "WQ001");
     is_it.then(|| waterline::Error::NotFound { what: "queue", name: queue.to_owned() }.into())
 }
 
-/// True if a note cannot be counted in.
+/// Returns why a note is no number to add to.
 pub(super) fn is_no_number(error: &Error) -> Option<String> {
     let Error::Database(failed) = error else { return None };
     let answer = failed.as_db_error()?;

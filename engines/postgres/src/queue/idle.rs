@@ -3,9 +3,9 @@
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
-/// A stack, so that calls that are not many at once leave the oldest ones alone, which are closed.
+/// A stack, so that with few calls the oldest connections stay unused, and are closed.
 pub(super) struct Idle<T> {
-    /// The time after which one is dropped.
+    /// How long one may stay unused.
     longest: Duration,
     rest: Mutex<Vec<(Instant, T)>>,
 }
@@ -15,21 +15,21 @@ impl<T> Idle<T> {
         Self { longest, rest: Mutex::default() }
     }
 
-    /// Takes the one that came last.
+    /// Takes the one that was used last.
     pub(super) fn take(&self) -> Option<T> {
         self.rest.lock().pop().map(|(_, one)| one)
     }
 
-    /// Puts one back, and drops those that have lain here for too long.
+    /// Puts one back, and drops those that were unused for too long.
     pub(super) fn give(&self, one: T, now: Instant) {
         let mut rest = self.rest.lock();
         let is_old = |(since, _): &(Instant, T)| now.saturating_duration_since(*since) >= self.longest;
-        // They came in their order.
+        // They are sorted by time.
         let old = rest.iter().take_while(|one| is_old(one)).count();
         let old: Vec<_> = rest.drain(..old).collect();
         rest.push((now, one));
         drop(rest);
-        // To close a connection takes a while.
+        // Closing a connection takes a while, so not under the lock.
         drop(old);
     }
 }
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_that_a_burst_has_left_are_dropped_after_their_time_and_those_in_use_stay() {
+    fn unused_ones_are_dropped_and_used_ones_stay() {
         let idle = Idle::new(Duration::from_secs(60));
         let begun = Instant::now();
         let at = |seconds| begun + Duration::from_secs(seconds);

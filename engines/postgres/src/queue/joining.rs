@@ -1,6 +1,6 @@
-//! Pushes of several threads that go together: one call, one transaction and one wait for the disk.
+//! Pushes of several threads that go together: one call, one transaction, one wait for the disk.
 //!
-//! Only plain jobs join. They wait for no lock, so nobody waits for the push of another one.
+//! Only plain jobs join. They wait for no lock, so no push waits for that of another job.
 
 use crate::error::Error;
 use crate::error_class::ends_connection;
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 /// The most jobs of a push that joins others.
 pub(super) const FEW: usize = 64;
-/// The most jobs of one call: their numbers fit into 8 kB, with which it may answer before it is
-/// committed.
+/// The most jobs of one call: with their numbers an answer still fits into the 8 kB that the server
+/// keeps until the commit.
 pub(super) const MOST: usize = 640;
 /// The bytes after which a call takes no more pushes.
 const BYTES: usize = 1 << 20;
-/// A call that is shorter has not waited for a disk.
+/// A shorter call has not waited for a disk.
 const SHORT: Duration = Duration::from_millis(1);
 
 /// Plain jobs of one push.
@@ -37,7 +37,7 @@ impl Plain {
 pub(super) enum Joined {
     /// The numbers of its jobs.
     Pushed(Vec<i64>),
-    /// Nothing is written. The same alone may succeed, or tells which of the pushes is at fault.
+    /// Nothing is written. Alone, the push may succeed, or turn out to be the one at fault.
     Alone,
     Failed(Error),
 }
@@ -51,22 +51,21 @@ pub(super) struct Joining {
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Arc<Seat>>,
-    /// The number of calls that are under way.
+    /// How many calls are under way.
     calls: usize,
-    /// The last call was so short that it waited for no disk.
+    /// True if the last call was too short to have waited for a disk.
     is_short: bool,
 }
 
 impl State {
-    /// True if one call more may begin. A second call in the time of a long one would wait for the
-    /// disk twice: for the end of the flush of the first, and for its own. Beside a short one it
-    /// keeps the server busy while this process sees to the answers.
+    /// True if another call may begin. Beside a long one it would wait for the disk twice, for the
+    /// end of that call's flush and for its own. Beside a short one it keeps the server busy while
+    /// this process handles the answers.
     fn has_room(&self) -> bool {
         self.calls == 0 || self.is_short && self.calls < 2
     }
 }
 
-/// A thread that waits.
 #[derive(Debug)]
 struct Seat {
     now: Mutex<Now>,
@@ -76,7 +75,7 @@ struct Seat {
 #[derive(Debug)]
 enum Now {
     Waits(Plain),
-    /// It is to write what waits.
+    /// It has to write what waits.
     Leads(Plain),
     /// Its jobs are in a call.
     Sent,
@@ -85,8 +84,8 @@ enum Now {
 }
 
 impl Joining {
-    /// Pushes jobs, together with those of other threads. `call` returns a number for each, or
-    /// `None` if the jobs are not pushed and are to go alone.
+    /// Pushes jobs together with those of other threads. `call` returns a number for each, or
+    /// `None` if the jobs were not pushed and have to go alone.
     pub(super) fn push(&self, plain: Plain, call: impl Fn(&Plain) -> Result<Option<Vec<i64>>, Error>) -> Joined {
         let seat = Arc::new(Seat { now: Mutex::new(Now::Waits(plain)), changed: Condvar::new() });
         {
@@ -123,14 +122,14 @@ impl Joining {
         let begun = Instant::now();
         let answer = call(&all);
         lead.is_short = begun.elapsed() < SHORT;
-        // The next call begins while the others hear of this one.
+        // The next call begins while the waiters are told of this one.
         lead.hand_on();
         let is_shared = lengths.len() > 1;
         let mut numbers = match answer {
             Ok(Some(numbers)) if numbers.len() == all.kinds.len() => numbers.into_iter(),
             Ok(_) => return lead.answer_all(|| Joined::Alone),
             Err(error) if !is_shared => return Joined::Failed(error),
-            // The transaction is gone, as the server says. One of the jobs may be the reason.
+            // The server says that the transaction is gone. One of the jobs may be the reason.
             Err(Error::Database(error)) if !ends_connection(&error) => return lead.answer_all(|| Joined::Alone),
             Err(error) => {
                 let error = Arc::new(error);
@@ -144,10 +143,10 @@ impl Joining {
     }
 }
 
-/// The thread that writes. Once it ends, also by a panic, another one writes what waits by then.
+/// The thread that writes. When it ends, even by a panic, another one writes what waits by then.
 struct Lead<'j> {
     joining: &'j Joining,
-    /// Those that have no answer yet.
+    /// The threads that have no answer yet.
     seats: Vec<Arc<Seat>>,
     goes_on: bool,
     is_short: bool,
@@ -169,7 +168,7 @@ impl Lead<'_> {
         }
     }
 
-    /// Gives everybody the same answer. Returns that of this thread.
+    /// Gives all waiters the same answer, and returns this thread's.
     fn answer_all(mut self, answer: impl Fn() -> Joined) -> Joined {
         self.seats.drain(..).for_each(|seat| seat.answer(answer()));
         answer()
@@ -206,7 +205,7 @@ impl Seat {
         self.changed.notify_one();
     }
 
-    /// Waits until it leads, or has its answer.
+    /// Waits until it has to lead, or has its answer.
     fn wait(&self) -> Now {
         let mut now = self.now.lock();
         while matches!(*now, Now::Waits(_) | Now::Sent) {
@@ -255,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn pushes_that_come_during_a_call_go_together_in_the_next_one_and_each_gets_its_own_numbers() {
+    fn pushes_during_a_call_share_the_next_one() {
         let next = AtomicUsize::new(10);
         let (calls, answers) =
             pushed(|all| Ok(Some(all.kinds.iter().map(|_| next.fetch_add(1, Ordering::SeqCst) as i64).collect())));
@@ -272,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn pushes_that_are_not_made_go_alone_and_those_that_failed_get_the_error() {
+    fn unmade_pushes_go_alone_and_failed_ones_share_the_error() {
         let (_, answers) = pushed(|_| Ok(None));
         assert!(answers.iter().all(|answer| matches!(answer, Joined::Alone)), "{answers:?}");
         let (_, answers) = pushed(|_| Err(Error::Closed));

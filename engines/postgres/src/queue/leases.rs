@@ -1,4 +1,4 @@
-//! The leases that this process has, as far as it knows them.
+//! The leases of this process, as far as it knows them.
 
 use super::answers::signed;
 use super::opened::{Opened, Work};
@@ -8,10 +8,9 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use waterline_queue::engine_api::{Claimed, Event, Held, QueueNo, options_of};
 
-/// The time for which a lease that is over by silence is remembered.
+/// How long a lease that ended by silence is remembered.
 const FORGET: Duration = Duration::from_secs(600);
 
-/// The leases of this process.
 #[derive(Default)]
 pub(super) struct Leases {
     pub(super) state: Mutex<State>,
@@ -21,7 +20,7 @@ pub(super) struct Leases {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) held: HashMap<(QueueNo, u64), Lease>,
-    /// True while there is a thread that renews.
+    /// True while the thread that renews is there.
     pub(super) runs: bool,
 }
 
@@ -30,10 +29,10 @@ pub(super) struct Lease {
     pub(super) number: i64,
     pub(super) queue: Weak<Opened>,
     id: String,
-    /// The time at which this process knew of its claim.
+    /// When this process learned of its claim.
     since: Instant,
-    /// The end of it, by this process's clock; `None`: it is renewed by itself, and a test has set
-    /// the clock.
+    /// Its end by this process's clock; `None` if a test has set the clock and it is renewed by
+    /// itself.
     until: Option<Instant>,
     /// It ends by the silence of its holder, who alone renews it.
     by_silence: bool,
@@ -45,13 +44,13 @@ pub(super) struct Lease {
 /// A lease with its queue and its token.
 pub(super) type Own = ((QueueNo, u64), Lease);
 
-/// Leases that were just found lost, which their workers are to hear of.
+/// Leases that were just found lost, of which their workers have to hear.
 #[derive(Default)]
 #[must_use = "a worker that hears nothing runs on"]
 pub(super) struct Lost(Vec<(Arc<Opened>, u64)>);
 
 impl Lost {
-    /// Tells the workers. The caller holds no lock.
+    /// Tells the workers. The caller must hold no lock.
     pub(super) fn tell(self) {
         for (queue, token) in self.0 {
             queue.shared.told(vec![Event::Lost { token }], 0);
@@ -59,7 +58,7 @@ impl Lost {
         }
     }
 
-    /// Notes that a lease is lost, if that is new.
+    /// Marks a lease as lost, if that is new.
     fn note(&mut self, token: u64, lease: &mut Lease) {
         if !std::mem::replace(&mut lease.is_lost, true) {
             self.0.extend(lease.queue.upgrade().map(|queue| (queue, token)));
@@ -68,7 +67,7 @@ impl Lost {
 }
 
 impl Leases {
-    /// Takes jobs that were just claimed, with their numbers.
+    /// Adds jobs that were just claimed, with their numbers.
     pub(super) fn add(&self, queue: &Arc<Opened>, claimed: &[(i64, Claimed)], asked: Instant) -> Lost {
         let options = &queue.shared.options;
         let until =
@@ -86,7 +85,7 @@ impl Leases {
         Work::add(&queue.work.started, claimed.len());
         let numbers: HashSet<_> = claimed.iter().map(|(number, _)| *number).collect();
         let mut state = self.state.lock();
-        // Earlier runs of the jobs in this process are over, though their numbers are renewed.
+        // Earlier runs of these jobs in this process have ended, though their numbers are renewed.
         let mut lost = Lost::default();
         for ((of, token), lease) in &mut state.held {
             if *of == queue.number && numbers.contains(&lease.number) {
@@ -111,8 +110,8 @@ impl Leases {
         self.state.lock().held.get(&(job.queue, job.token)).map(|lease| lease.number)
     }
 
-    /// Returns the number and the token by which the database knows the run of a job. Number 0 is
-    /// that of no job.
+    /// Returns the number and token by which the database knows the run of a job. No job has number
+    /// 0.
     pub(super) fn key(&self, job: &Held) -> (i64, i64) {
         (self.number(job).unwrap_or(0), signed(job.token))
     }
@@ -123,8 +122,8 @@ impl Leases {
         lease.is_some_and(|lease| !lease.is_lost && lease.until.is_none_or(|until| until > now))
     }
 
-    /// Notes that a call of this time has taken these jobs away. One that was claimed since is not
-    /// among them, or the next renewal says so.
+    /// Records that a call sent at `called` took these jobs away. A job that was claimed since is
+    /// not among them, or the next renewal finds out.
     pub(super) fn lose(&self, queue: QueueNo, ids: &HashSet<&str>, called: Instant) -> Lost {
         let (mut lost, mut state) = (Lost::default(), self.state.lock());
         for ((of, token), lease) in &mut state.held {
@@ -135,7 +134,7 @@ impl Leases {
         lost
     }
 
-    /// Notes that a lease is renewed for so long. Returns false if it is over.
+    /// Records that a lease is renewed. Returns false if it has ended.
     pub(super) fn prolong(&self, job: &Held, now: Instant, silence: Option<Duration>) -> bool {
         let mut state = self.state.lock();
         let lease = state.held.get_mut(&(job.queue, job.token)).filter(|lease| !lease.is_lost);
@@ -145,7 +144,7 @@ impl Leases {
         true
     }
 
-    /// Notes that the ends of these jobs were sent, and that there was no answer.
+    /// Records that the ends of these jobs were sent without an answer.
     pub(super) fn doubt<'j>(&self, jobs: impl Iterator<Item = &'j Held>) {
         let mut state = self.state.lock();
         for job in jobs {
@@ -167,11 +166,11 @@ impl Leases {
         lost
     }
 
-    /// Returns the leases that are to be renewed, and the time until the next look. `None`: there
-    /// are no leases, and the thread ends.
+    /// Returns the leases to renew, and when to look next. `None`: there are no leases, and the
+    /// thread ends.
     pub(super) fn due(&self) -> Option<(Duration, Vec<Own>)> {
         let mut state = self.state.lock();
-        // Those that end by silence are gone some time after their end.
+        // Those that end by silence are forgotten some time after that.
         let now = Instant::now();
         state.held.retain(|_, lease| {
             let is_over = lease.until.is_some_and(|until| until + FORGET < now);
@@ -197,7 +196,7 @@ impl Leases {
         for (key, lease) in sent {
             let Some(held) = state.held.get_mut(key) else { continue };
             if !renewed.contains(&lease.number) {
-                // One whose end had no answer may have ended by it.
+                // A lease whose end had no answer may have ended by it.
                 if !held.is_doubted {
                     lost.note(key.1, held);
                 }

@@ -1,4 +1,4 @@
-//! Looks at a queue.
+//! Reads of a queue for a status, lists and waiters.
 
 use super::answers::{count, name_of, priority_of, signed, skipped_of, state_of, time, unsigned};
 use super::faults::misread;
@@ -16,7 +16,7 @@ use waterline_queue::engine_api::{
 };
 use waterline_queue::{JobProgress, JobState, LimitUse, QueueError, Related, Root};
 
-/// The most looks at a queue that others change meanwhile.
+/// How often a queue that keeps changing is read again.
 const LOOKS: u32 = 4;
 
 /// A job as it is shown, with all that belongs to it.
@@ -93,7 +93,7 @@ impl Shown {
         let meta = meta_of(self.meta.as_deref());
         let mut info = job_info(&self.id, &self.row, self.tie, self.payload.into_bytes(), data, meta, self.progress);
         if info.state == JobState::Damaged {
-            // The reason stands where that of another job has its last error.
+            // The reason takes the place of the last error.
             info.damaged = info.error.take();
         }
         info
@@ -151,7 +151,7 @@ impl Queues {
         infos.map_err(|error| misread(queue, error))
     }
 
-    /// Returns the jobs in each state, or those of the last time if the server cannot be asked.
+    /// Returns the jobs in each state, or the last known counts if the server cannot be asked.
     pub(super) fn count(&self, queue: &Opened) -> Counts {
         let rows = match self.rows(queue, "count jobs", "counts", &[(&queue.name(), Type::TEXT)]) {
             Ok(rows) => rows,
@@ -179,7 +179,7 @@ impl Queues {
         self.counted.lock().insert(queue.number, (queue.moment().now, counts));
     }
 
-    /// Returns the numbers of the last time, which are older by now.
+    /// Returns the last known counts, whose age has grown since.
     fn counted_last(&self, queue: &Opened) -> Counts {
         let counted = self.counted.lock().get(&queue.number).copied();
         let (at, mut counts) = counted.unwrap_or((queue.moment().now, counts_of([0; STATES.len()], 0, Duration::MAX)));
@@ -278,8 +278,8 @@ impl Queues {
         Ok(related(ids(0)?, ids(1)?))
     }
 
-    /// Asks the server what there is. Those who wait wake together, and one asks for all: a look
-    /// that began after somebody came is good for that one, too.
+    /// Asks the server what there is. Waiters wake together, and one asks for all: a look that
+    /// began after another waiter came serves that one, too.
     pub(super) fn look_for_all(&self, queue: &Opened, kinds: Option<&[String]>) -> Glance {
         let came = Instant::now();
         let mut last = queue.looking.lock();
@@ -296,7 +296,7 @@ impl Queues {
                 break glance;
             }
             if looks == LOOKS {
-                // It changes all the time, so there may be a job.
+                // It keeps changing, so there may be a job.
                 break Glance { ready: 1, ..unknown() };
             }
             if let Err(error) = self.look_again(queue, kinds) {
@@ -354,13 +354,13 @@ pub(super) fn noted_of(value: &str, until: i64) -> Result<Noted, String> {
     Ok(Noted { until: unsigned(Some(until)), since: 0, value })
 }
 
-/// The job that has run longest, which has run for so many milliseconds by the server's clock.
+/// Returns the job that has run the longest. `ran` is in milliseconds, by the server's clock.
 fn running_since(queue: &Opened, id: Option<String>, ran: Option<u64>) -> Option<(Instant, JobId)> {
     let now = queue.moment().now;
     Some((now.checked_sub(Duration::from_millis(ran?)).unwrap_or(now), id?))
 }
 
-/// Returns what is known of a queue that cannot be looked at now.
+/// What is assumed of a queue that cannot be read now.
 fn unknown() -> Glance {
     Glance {
         ready: 0,

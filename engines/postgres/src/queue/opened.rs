@@ -1,4 +1,4 @@
-//! A queue that this process has open, and what is in memory of it.
+//! A queue that this process has open, with its state in memory.
 
 use super::answers::{Answer, unsigned};
 use super::joining::Joining;
@@ -16,35 +16,34 @@ use waterline_queue::engine_api::{
     Glance, LONGEST_SLEEP, Moment, Presence, QueueNo, Shared, Traffic, Wake, options_of,
 };
 
-/// The time after which a look into memory asks the server again.
+/// How long a glance from memory serves before the server is asked again.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// The beginning of a look at a queue, its kinds, and what it has found.
+/// When a look began, its kinds, and what it found.
 type Looking = (Instant, Option<Arc<[String]>>, Glance);
 
-/// A queue that is open.
 pub(super) struct Opened {
     pub(super) number: QueueNo,
     pub(super) shared: Arc<Shared>,
-    /// It is open as long as somebody has this.
+    /// Keep-alive guard: the queue closes when the last clone is dropped.
     pub(super) keep: Weak<dyn Any + Send + Sync>,
     pub(super) seen: Mutex<Seen>,
     pub(super) periodics: Mutex<Vec<Registered>>,
     pub(super) joining: Joining,
-    /// Rings when another process notifies.
+    /// Wakes waiters when another process notifies.
     pub(super) listens: Mutex<Option<Waiting>>,
     pub(super) work: Work,
-    /// This process as a worker of the queue, and what it has said of itself last.
+    /// This process as a worker of the queue, and what it last reported of itself.
     pub(super) own: Arc<Own>,
     pub(super) said: Mutex<Said>,
-    /// The last look at the queue: when it began, and for which kinds.
+    /// The last look at the queue.
     pub(super) looking: Mutex<Option<Looking>>,
-    /// The beginning of the last work that time had brought. A log that looks at the queue comes
-    /// here again.
+    /// When the last maintenance began. Reentrant, since a log that reads the queue comes here
+    /// again.
     pub(super) tending: ReentrantMutex<Cell<Option<Instant>>>,
 }
 
-/// The work of this process since it has the queue open, as numbers of jobs.
+/// How many jobs this process has handled since it opened the queue.
 #[derive(Default)]
 pub(super) struct Work {
     pub(super) pushed: AtomicU64,
@@ -64,24 +63,24 @@ impl Work {
     }
 }
 
-/// The contents of the last answers.
+/// What the last answers said.
 #[derive(Default)]
 pub(super) struct Seen {
     glance: Option<Looked>,
-    /// Counts the changes that this process knows of.
+    /// How many changes this process knows of.
     changes: u64,
-    /// The time up to which it was told which jobs have become due.
+    /// Up to when this process was told which jobs have become due.
     pub(super) told_until: u64,
-    /// The server's clock less that of this process, in milliseconds.
+    /// How far the server's clock is ahead of this process's, in milliseconds.
     offset: i64,
-    /// The server's clock at this moment.
+    /// The server's clock, and the moment of that.
     server: Option<(u64, Instant)>,
-    /// The time of the last tick that did all there was, by the server's clock.
+    /// When, by the server's clock, the last tick ended that left nothing to do.
     ticked: Option<u64>,
 }
 
 impl Seen {
-    /// Notes the time of the server, at this one by the clock of this process.
+    /// Records the time of the server, which is at `wall` by the clock of this process.
     fn note_time(&mut self, at: u64, wall: u64) {
         self.offset = at as i64 - wall as i64;
         self.server = Some((at, Instant::now()));
@@ -93,11 +92,11 @@ struct Looked {
     read: Instant,
     at: u64,
     ready: bool,
-    /// The kinds that the look was for; `None`: all.
+    /// The kinds of the look; `None`: all.
     kinds: Option<Arc<[String]>>,
-    /// True if jobs of these kinds are in lines, since claims of other kinds have met them.
+    /// True if jobs of these kinds are in lines, where claims of other kinds have put them.
     in_line: bool,
-    /// True if jobs of any kinds may be.
+    /// True if jobs of any kind may be in lines.
     has_lines: bool,
     paused_until: u64,
     is_full: bool,
@@ -109,7 +108,7 @@ struct Looked {
 }
 
 impl Looked {
-    /// True if a claim of these kinds may find a job. `None`: it was a look for others.
+    /// Returns whether a claim of these kinds may find a job; `None`: the look was for others.
     fn is_ready(&self, now: u64, kinds: Option<&[String]>) -> Option<bool> {
         if self.is_full {
             return Some(false);
@@ -140,8 +139,8 @@ impl Opened {
         options_of(&self.shared.options).manual
     }
 
-    /// Returns the time of the server, as far as this process knows it. It goes on by the steady
-    /// clock: that of this process may be set.
+    /// Returns the time of the server as far as this process knows it. It advances by the monotonic
+    /// clock, since that of this process may be set.
     pub(super) fn server_time(&self) -> u64 {
         let server = self.seen.lock().server;
         match server {
@@ -163,26 +162,26 @@ impl Opened {
         wall.saturating_add_signed(self.seen.lock().offset.saturating_neg())
     }
 
-    /// Returns the time from now until then, in milliseconds.
+    /// Returns the time from now until `wall`, in milliseconds.
     pub(super) fn time_until(&self, wall: u64) -> i64 {
         whole(Duration::from_millis(wall.saturating_sub(self.moment().wall)))
     }
 
-    /// Returns the number of changes so far. The caller asks before its call to the server.
+    /// Returns the number of changes so far. The caller reads it before its call to the server.
     pub(super) fn changes(&self) -> u64 {
         self.seen.lock().changes
     }
 
-    /// Notes the time of the server.
+    /// Records the time of the server.
     pub(super) fn note_time(&self, at: u64) {
         if self.test_clock().is_none() {
             self.seen.lock().note_time(at, self.moment().wall);
         }
     }
 
-    /// Notes what an answer says of the queue, unless there was a change since the call began: the
-    /// answer may not show it. `is_done`: a tick has done what there was. The look was for these
-    /// kinds.
+    /// Records what an answer says of the queue, unless something changed since the call began,
+    /// which the answer may not show. `is_done`: a tick left nothing to do. `kinds` are those of
+    /// the look.
     pub(super) fn note_glance(&self, answer: &Answer, is_done: bool, changes: u64, kinds: Option<&Arc<[String]>>) {
         let at = unsigned(answer.since);
         let words: Vec<_> = answer.more.as_deref().unwrap_or_default().split(' ').collect();
@@ -221,8 +220,9 @@ impl Opened {
         (seen.glance, seen.changes) = (None, seen.changes + 1);
     }
 
-    /// Makes the next look ask the server, unless it is noted with the number that this returns.
-    /// The caller's answer shows its own change, and all before it if there were so many.
+    /// Makes the next look ask the server, unless a glance is recorded with the number that this
+    /// returns. The caller's answer shows its own change, and all before it if `changes` counts
+    /// them.
     pub(super) fn note_own_change(&self, changes: u64) -> u64 {
         let mut seen = self.seen.lock();
         let shows_all = seen.changes == changes;
@@ -230,9 +230,9 @@ impl Opened {
         if shows_all { seen.changes } else { changes }
     }
 
-    /// Notes that a claim behind ends that bring back no job has found fewer than it wanted, or as
-    /// many. The rest of what was seen stays true for as long as it did, but for what is in the way
-    /// of others: a claim makes room, and the end of a job that ran alone lets the others begin.
+    /// Records that a claim, behind ends that bring back no job, found fewer jobs than it wanted,
+    /// or as many (`has_more`). The rest of the last look stays valid, except for what blocks other
+    /// jobs: a claim makes room, and the end of a job that ran alone lets the others begin.
     pub(super) fn note_claimed(&self, changes: u64, has_more: bool, kinds: Option<&[String]>) {
         let mut seen = self.seen.lock();
         let shows_all = seen.changes == changes;
@@ -250,21 +250,21 @@ impl Opened {
         }
     }
 
-    /// Notes that a claim has found as many jobs as it wanted.
+    /// Records that a claim found as many jobs as it wanted.
     pub(super) fn note_more(&self) {
         if let Some(glance) = &mut self.seen.lock().glance {
             glance.ready = true;
         }
     }
 
-    /// Returns what was seen, unless it is too old, for one who claims jobs of these kinds; `None`:
-    /// nothing is known of them.
+    /// Returns the last look for a claim of these kinds, unless it is too old; `None`: nothing is
+    /// known of them.
     pub(super) fn glance(&self, kinds: Option<&[String]>) -> Option<Glance> {
         self.glance_if(|looked, now| looked.is_ready(now, kinds))
     }
 
-    /// Returns what was seen, unless it is too old, whatever the kinds that it was for: a claim may
-    /// find a job if it is not known to find none.
+    /// Returns the last look for whatever kinds, unless it is too old: a claim may find a job
+    /// unless it is known to find none.
     pub(super) fn last_glance(&self) -> Option<Glance> {
         self.glance_if(|looked, now| Some(looked.is_ready(now, None).unwrap_or(true)))
     }
@@ -278,7 +278,7 @@ impl Opened {
             !is_old && now >= looked.at && (now < looked.next || now == looked.at)
         })?;
         let left = |time: u64| Duration::from_millis(time.saturating_sub(now)).min(LONGEST_SLEEP);
-        // A tick of this very moment leaves only what somebody has locked.
+        // A tick of this very moment leaves only jobs that are locked.
         let own = if seen.ticked == Some(now) && looked.next <= now { LONGEST_SLEEP } else { left(looked.next) };
         let next = Some(next_tick.map_or(own, |tick| own.min(left(tick))));
         Some(Glance {
@@ -294,12 +294,12 @@ impl Opened {
         })
     }
 
-    /// Returns what this process says of itself with a call about the queue, if it is time.
+    /// Returns what this process reports of itself with a call about the queue, if it is due.
     pub(super) fn about(&self, now: Instant, by_hand: Option<Presence>) -> Option<serde_json::Value> {
         self.own.about(&self.shared, &self.said, now, by_hand)
     }
 
-    /// Makes everybody who waits look again.
+    /// Wakes all waiters.
     pub(super) fn wake_all(&self) {
         self.shared.wake(Wake { all: true, room: true, sooner: true, ..Wake::default() });
         self.shared.settle();

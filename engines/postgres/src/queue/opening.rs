@@ -1,4 +1,4 @@
-//! How a queue comes to be open in this process.
+//! Opening a queue in this process.
 
 use super::answers::unsigned;
 use super::faults::queue_error;
@@ -30,7 +30,7 @@ impl Queues {
         }
         let number = match number {
             Some(number) => number,
-            // It was closed in this moment.
+            // It was closed just now.
             None => self.open_queue(name, options)?.0,
         };
         let keep: Arc<dyn Any + Send + Sync> = Arc::new(Keep { queues: self.me.clone(), number });
@@ -48,7 +48,7 @@ impl Queues {
             looking: Default::default(),
             tending: Default::default(),
         });
-        // Nobody waits at one that is open by hand.
+        // A queue that is open by hand has no waiters.
         if !is_admin(options) {
             self.listen(&queue)?;
         }
@@ -71,7 +71,7 @@ impl Queues {
         let schema = &self.store.options().schema;
         let version = self.sql_of("schema_version", 0);
         let read = self.with(None, |client, _| {
-            // Later calls find what this one has found: versions serve programs from before.
+            // Later calls rely on this check: newer versions serve older programs.
             let row = client.query_typed(&version, &[]).map_err(|error| schema::explained(error, schema))?;
             schema::fits(schema::Version::of(row.first())?, schema)?;
             let number = client.query_typed(&create, &[(&name, Type::TEXT), (&settings, Type::TEXT)])?;
@@ -86,7 +86,6 @@ impl Queues {
         read.map_err(|error| queue_error(name, doing, error))
     }
 
-    /// Returns the names of the queues.
     pub(super) fn names(&self) -> Result<Vec<String>, QueueError> {
         let (names, version) = (self.sql_of("queues", 0), self.sql_of("schema_version", 0));
         let schema = &self.store.options().schema;
@@ -98,7 +97,7 @@ impl Queues {
         read.map_err(|error: crate::error::Error| queue_error("", "list the queues", error))
     }
 
-    /// Returns the number of a queue that is there. Its options stay as they are.
+    /// Returns the number of an existing queue, and leaves its options as they are.
     fn number_of(&self, name: &str) -> Result<QueueNo, QueueError> {
         if !self.names()?.iter().any(|known| known == name) {
             return Err(waterline::Error::NotFound { what: "queue", name: name.to_owned() }.into());
@@ -112,7 +111,7 @@ impl Queues {
         Ok(u32::try_from(number).unwrap_or(0))
     }
 
-    /// Returns the number of a queue that is open, and what keeps it open.
+    /// Returns the number of an open queue, and its keep-alive guard.
     fn keep_of(&self, shared: &Arc<Shared>) -> Option<(QueueNo, Arc<dyn Any + Send + Sync>)> {
         let queues = self.queues.read();
         let queue = queues.values().find(|queue| Arc::ptr_eq(&queue.shared, shared))?;

@@ -1,4 +1,4 @@
-//! The schedules that this process has registered: it computes their ticks, and the database
+//! The schedules that this process has registered. It computes their ticks, and the database
 //! decides which process makes each.
 
 use super::answers::{Answer, happened, signed, time, unsigned, untold};
@@ -73,7 +73,7 @@ impl Queues {
     fn tick_one(&self, queue: &Opened, periodic: &Periodic, mut last: u64, wall: u64) -> Result<(), QueueError> {
         loop {
             let counts = last_tick(&periodic.schedule, last, wall);
-            // The database knows if the run before has ended.
+            // Only the database knows whether the run before has ended.
             let due = due(&periodic.schedule, (periodic.overlap, periodic.catch_up), (counts, false), wall, MOST);
             if due.last == last {
                 return Ok(());
@@ -95,7 +95,8 @@ impl Queues {
                     passed(due.last, Passed::Skipped, ticked.and_then(|answer| answer.id.clone()));
                 }
             }
-            // Somebody removed it: it is registered until the queue is closed, and makes nothing.
+            // The schedule was removed: it stays registered until the queue is closed, and makes
+            // nothing.
             last = now.map_or(u64::MAX, |now| unsigned(Some(now)));
             let mut periodics = queue.periodics.lock();
             periodics.iter_mut().filter(|one| one.periodic.name == periodic.name).for_each(|one| one.last = last);
@@ -107,8 +108,8 @@ impl Queues {
         }
     }
 
-    /// Makes the jobs of these ticks, if the last tick of the schedule is still `last`. From then
-    /// on it is `new`.
+    /// Makes the jobs of these ticks and sets the last tick of the schedule to `new`, if it is
+    /// still `last`.
     fn tick_once(
         &self,
         queue: &Opened,

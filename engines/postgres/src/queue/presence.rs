@@ -1,21 +1,20 @@
-//! This process as a worker: what it says of itself, with calls that it makes anyway.
+//! This process as a worker: what it reports of itself with calls that it makes anyway.
 
 use parking_lot::Mutex;
 use serde_json::json;
 use std::time::{Duration, Instant};
 use waterline_queue::engine_api::{Presence, Shared, host, options_of};
 
-/// The shortest time between two notes of a worker.
+/// The shortest time between two reports.
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// This process, as the database knows it.
 pub(super) struct Own {
-    /// Its number, which it has drawn: names may be equal.
+    /// A random number of its own, since names may be equal.
     number: i64,
     name: String,
 }
 
-/// What was said last, and when.
+/// The last report, and when it was made.
 pub(super) type Said = Option<(Instant, Presence)>;
 
 impl Own {
@@ -23,8 +22,8 @@ impl Own {
         Self { number: fastrand::i64(1..1_000_000_000_000_000_000), name: name.to_owned() }
     }
 
-    /// Returns what this process says of itself with a call about the queue, if it is time: as its
-    /// runner, as one that waits for a job, or as the caller of a claim.
+    /// Returns what this process reports of itself with a call about the queue, if it is due: as
+    /// the runner of the queue, as one that waits for a job, or as the caller of a claim.
     pub(super) fn about(
         &self,
         queue: &Shared,
@@ -60,8 +59,8 @@ impl Own {
     }
 }
 
-/// True if there is something to be said: once in a third of the lease, of other slots or kinds
-/// after a second, and of a stop at once.
+/// Returns whether to report: after a third of the lease, after a second if slots or kinds have
+/// changed, and at once for a stop.
 fn is_due(said: &Said, now: Instant, lease: Duration, presence: &Presence) -> bool {
     let Some((at, last)) = said else { return true };
     let age = now.saturating_duration_since(*at);
@@ -69,7 +68,7 @@ fn is_due(said: &Said, now: Instant, lease: Duration, presence: &Presence) -> bo
     last.is_stopping != presence.is_stopping || age >= SHORTEST && (is_other || age >= lease / 3)
 }
 
-/// Returns these as the argument of a call; `None`: nothing is to be said.
+/// Returns reports as the argument of a call; `None`: there are none.
 pub(super) fn said(about: impl IntoIterator<Item = serde_json::Value>) -> Option<String> {
     let about: Vec<_> = about.into_iter().collect();
     (!about.is_empty()).then(|| serde_json::Value::from(about).to_string())
@@ -81,7 +80,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn a_worker_speaks_once_in_a_third_of_a_lease_of_a_change_after_a_second_and_of_a_stop_at_once() {
+    fn reports_are_due_each_third_lease_or_on_a_change() {
         let lease = Duration::from_secs(30);
         let now = Instant::now();
         let plain = Presence { slots: Some(2), kinds: None, stuck: 0, is_stopping: false, began: 0 };

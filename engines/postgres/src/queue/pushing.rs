@@ -15,11 +15,11 @@ use waterline_queue::{JobState, Pushed, QueueError};
 
 pub(super) const PUSH: &str = "push jobs";
 
-/// The most jobs with settings whose outcomes are answered within the transaction: with 8 kB at
-/// most, so no caller keeps it open. A push of others is committed before.
+/// The most jobs with settings whose outcomes fit into an answer of 8 kB, which the server keeps
+/// until the commit, so no caller keeps the transaction open. Larger pushes commit before they
+/// answer.
 const ANSWERED: usize = 8;
 
-/// Jobs that go together into one queue.
 pub(super) struct Pushing {
     pub(super) queue: Arc<Opened>,
     kinds: Vec<String>,
@@ -59,8 +59,8 @@ pub(super) fn outcome_of(name: &str, id: JobId) -> PushOutcome {
     }
 }
 
-/// Returns the name of the queue that an error of a push into several of them is of. The server
-/// tells it in the place of a table's.
+/// Returns the queue that the error of a push into several queues is about. The server names it in
+/// the place of a table.
 fn queue_at_fault(error: &Error, queues: &[&str]) -> String {
     let named = match error {
         Error::Database(error) => error.as_db_error().and_then(|answer| answer.table()),
@@ -107,7 +107,6 @@ impl Queues {
         Ok(outcomes)
     }
 
-    /// Pushes jobs into one queue.
     fn push_into(&self, pushing: &Pushing) -> Result<Vec<Answer>, QueueError> {
         let (queue, values) = (&pushing.queue, pushing.values());
         if pushing.kinds.len() > ANSWERED {
@@ -118,8 +117,8 @@ impl Queues {
         rows.and_then(|rows| Ok(Answer::each_of(&rows)?)).map_err(|error| queue_error(queue.name(), PUSH, error))
     }
 
-    /// Pushes jobs into several queues by one call, which commits before it answers: between calls
-    /// of its own, a process that stands still would keep others from all of these queues.
+    /// Pushes jobs into several queues by one call, which commits before it answers: if this
+    /// process stood still between several calls, it would block others from all of these queues.
     fn push_across(&self, pushes: &[Pushing]) -> Result<Vec<Vec<Answer>>, QueueError> {
         let queues: Vec<_> = pushes.iter().map(|push| push.queue.name()).collect();
         let counts: Vec<_> = pushes.iter().map(|push| i32::try_from(push.kinds.len()).unwrap_or(i32::MAX)).collect();
@@ -142,8 +141,8 @@ impl Queues {
         Ok(answers.split(|answer| answer.what == "next").map(<[_]>::to_vec).collect())
     }
 
-    /// Pushes jobs without settings, which may go together with those of other threads. Returns
-    /// `None` if some have settings, or only the rules of the queue can say what becomes of them.
+    /// Pushes jobs without settings, which may join those of other threads. Returns `None` if some
+    /// have settings, or if only the rules of the queue can decide.
     fn push_plain(&self, queue: &Arc<Opened>, jobs: &[JobPush]) -> Result<Option<Vec<Pushed>>, QueueError> {
         let is_plain = |push: &JobPush| push.awaited_by.is_none() && of_job(push).is_none();
         if options_of(&queue.shared.options).max_waiting.is_some() || !jobs.iter().all(is_plain) {

@@ -14,7 +14,6 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 use waterline_queue::engine_api::{Counts, OpenQueues, QueueNo};
 
-/// The queues of one database.
 pub(super) struct Queues {
     pub(super) store: PgStore,
     pub(super) open: OpenQueues,
@@ -24,7 +23,7 @@ pub(super) struct Queues {
     /// The connections that no call uses now.
     pub(super) idle: Idle<Connection>,
     pub(super) leases: Arc<Leases>,
-    /// The last numbers of jobs of each queue, and when they came.
+    /// The last counts of each queue, and when they came.
     pub(super) counted: Mutex<BTreeMap<QueueNo, (Instant, Counts)>>,
     pub(super) watching: Arc<Watching>,
     /// This process as a worker.
@@ -32,7 +31,7 @@ pub(super) struct Queues {
     pub(super) me: Weak<Self>,
 }
 
-/// Keeps a queue open.
+/// Keep-alive guard of an open queue.
 pub(super) struct Keep {
     pub(super) queues: Weak<Queues>,
     pub(super) number: QueueNo,
@@ -42,7 +41,7 @@ impl Drop for Keep {
     fn drop(&mut self) {
         let Some(queues) = self.queues.upgrade() else { return };
         let mut open = queues.queues.write();
-        // Somebody may have opened it anew meanwhile.
+        // It may have been opened again meanwhile.
         let closed = open.get(&self.number).is_some_and(|queue| queue.keep.strong_count() == 0);
         let closed = if closed { open.remove(&self.number) } else { None };
         drop(open);
@@ -51,7 +50,7 @@ impl Drop for Keep {
 }
 
 impl PgStore {
-    /// Returns the job queues of this database. Each that is open has the store.
+    /// Returns the job queues of this database. Each open one holds the store.
     pub(super) fn queues(&self) -> Arc<Queues> {
         self.queues_or(|| Queues::new(self.clone()))
     }
@@ -76,7 +75,6 @@ impl Queues {
         })
     }
 
-    /// Returns a queue that is open.
     pub(super) fn of(&self, queue: QueueNo) -> Arc<Opened> {
         let queues = self.queues.read();
         let Some(opened) = queues.get(&queue) else { unreachable!("a queue is open while somebody asks for it") };

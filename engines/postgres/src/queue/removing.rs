@@ -9,13 +9,14 @@ use postgres::types::Type;
 use waterline_queue::QueueError;
 
 impl PgStore {
-    /// Removes a queue with all that belongs to it: jobs in any state, history, schedules, notes,
-    /// limits and options. Returns the number of its jobs. It is refused while a worker of any
-    /// process was heard of within a lease: each one calls once a second, also if it has no job.
+    /// Removes a queue with everything that belongs to it, and returns how many jobs it had.
     ///
-    /// It takes piece by piece. From the first one on, a process that has the queue open is told
-    /// that there is none (`WQ001`), and a queue of this name can be made anew. If the call fails
-    /// on the way, the rest is there under the name `removed …`, and the same call removes it.
+    /// Jobs in any state, history, schedules, notes, limits and options go. It is refused while a
+    /// worker of any process was heard of within a lease: each one calls once a second, even
+    /// without a job. The queue is removed piece by piece. From the first one on, a process that
+    /// has it open is told that there is none (`WQ001`), and a queue of this name can be made anew.
+    /// If the call fails on the way, the rest is there under the name `removed …`, and the same
+    /// call removes it.
     ///
     /// ```no_run
     /// # use waterline_postgres::{PgOptions, PgStore, postgres::NoTls};
@@ -26,8 +27,8 @@ impl PgStore {
     /// ```
     ///
     /// # Errors
-    /// [`QueueError::Store`] with [`waterline::Error::NotFound`] for a queue that is not there, and
-    /// otherwise if it has workers, or if the database fails.
+    /// [`QueueError::Store`] with [`waterline::Error::NotFound`] for a queue that does not exist,
+    /// and otherwise if it has workers, or if the database fails.
     pub fn remove_queue(&self, name: impl AsRef<str>) -> Result<u64, QueueError> {
         let (queues, name) = (self.queues(), name.as_ref());
         let mut removed = 0;
@@ -42,7 +43,7 @@ impl PgStore {
 }
 
 impl Queues {
-    /// Removes a piece of a queue, and says if there is more.
+    /// Removes a piece of a queue, and returns whether there is more.
     fn remove_some(&self, name: &str) -> Result<(u64, bool), QueueError> {
         let sql = self.sql_of("remove_queue", 1);
         let values: [Value<'_>; 1] = [(&name, Type::TEXT)];

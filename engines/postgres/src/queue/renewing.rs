@@ -1,5 +1,5 @@
-//! Renewals of leases: those that somebody asks for, and those of the thread, which renews all of
-//! them in one call, each third of the lease.
+//! Renewals of leases: those that are asked for, and those of the thread that renews all leases in
+//! one call, each third of a lease.
 
 use super::answers::signed;
 use super::leases::{Leases, Own};
@@ -35,14 +35,14 @@ impl Queues {
         }
     }
 
-    /// Renews a lease, which ends by silence if it says how long that lasts. Returns false if it is
-    /// over.
+    /// Renews a lease, which ends by silence if `silence` says after how long. Returns false if the
+    /// lease has ended.
     pub(super) fn prolong(&self, job: &Held, silence: Option<Duration>) -> bool {
         let is_held = self.leases.prolong(job, self.of(job.queue).moment().now, silence);
         is_held && self.renew_now(&[job], silence.map(whole), silence.is_some(), false).is_empty()
     }
 
-    /// Lets leases end by silence, which last once more from now on. The server knows how long.
+    /// Lets leases end by silence, a whole lease from now on. The server knows how long that is.
     pub(super) fn give_up_all(&self, jobs: &[Held], is_stopping: bool) {
         let is_held = |job: &&Held| {
             let queue = self.of(job.queue);
@@ -54,8 +54,8 @@ impl Queues {
         }
     }
 
-    /// Sends a renewal of leases of one store at once. Returns the tokens of those that are over,
-    /// whose workers are told. If the server does not answer, each one holds as long as it did.
+    /// Renews leases of one store at once. Returns the tokens of those that have ended, whose
+    /// workers are told. If the server does not answer, each lease holds as long as it did.
     fn renew_now(&self, jobs: &[&Held], lease: Option<i64>, is_silent: bool, is_stopping: bool) -> Vec<u64> {
         let (numbers, tokens): (Vec<_>, Vec<_>) =
             jobs.iter().map(|job| (self.leases.number(job).unwrap_or(0), signed(job.token))).unzip();
@@ -105,7 +105,7 @@ fn renew(leases: &Weak<Leases>, queues: &Weak<Queues>, mut connection: Connectio
                 if statements.is_direct() {
                     return Ok(client.query_typed(sql, &values)?);
                 }
-                // Behind a pooler the session may have a level in which two who renew fail.
+                // Behind a pooler the session may have a level in which concurrent renewals fail.
                 in_transaction(client, |client| Ok(client.query_typed(sql, &values)?))
             });
             match renewed.map(|rows| rows.first().map(|row| row.try_get::<_, Vec<i64>>(0))) {
@@ -126,15 +126,15 @@ fn renew(leases: &Weak<Leases>, queues: &Weak<Queues>, mut connection: Connectio
     }
 }
 
-/// Returns the queues that this process works on. One without a job of it is told of the worker,
-/// too: its runner may have all slots full of jobs of other queues.
+/// Returns the queues that this process works on. Even one of which it has no job hears of the
+/// worker: all slots of its runner may be taken by jobs of other queues.
 fn worked(queues: &Weak<Queues>) -> Vec<Arc<Opened>> {
     let Some(queues) = queues.upgrade() else { return Vec::new() };
     let open = queues.queues.read();
     open.values().filter(|queue| queue.shared.presence().is_some()).cloned().collect()
 }
 
-/// Returns the name of the first of their queues.
+/// Returns the name of their first queue.
 fn name_of(own: &[Own]) -> String {
     let queue = own.first().and_then(|(_, lease)| lease.queue.upgrade());
     queue.map_or(String::new(), |queue| queue.name().to_owned())

@@ -17,12 +17,12 @@ fn millis(time: Duration) -> Value {
     }
 }
 
-/// A duration in whole milliseconds: no time is over too soon.
+/// A duration in whole milliseconds, rounded up so that no time ends too soon.
 pub(super) fn whole(time: Duration) -> i64 {
     i64::try_from(time.as_nanos().div_ceil(1_000_000)).map_or(LONGEST, |millis| millis.min(LONGEST))
 }
 
-/// Some thousand years: beyond it, sums would be too large for the server.
+/// More than a million years: beyond it, sums would overflow on the server.
 const LONGEST: i64 = 1 << 55;
 
 fn retry(retry: &Retry) -> Value {
@@ -61,7 +61,6 @@ fn limit(of: &LimitOf, bounds: &Bounds) -> Value {
     json!({ "of": of, "name": name, "at_once": bounds.at_once, "rate": rate })
 }
 
-/// The options of a queue.
 pub(super) fn of_queue(options: &QueueOptions) -> String {
     let limits: Vec<_> = limits_of(options).map(|(of, bounds)| limit(of, bounds)).collect();
     let options = options_of(options);
@@ -74,8 +73,8 @@ pub(super) fn of_queue(options: &QueueOptions) -> String {
     .to_string()
 }
 
-/// The settings of a job; `None`: it has none. Times that it was given as durations are durations,
-/// since the server's clock counts.
+/// The settings of a job; `None` if it has none. Times given as durations stay durations, since
+/// they count by the server's clock.
 pub(super) fn of_job(push: &JobPush) -> Option<String> {
     let (row, extras) = (&push.row, push.row.extras());
     let mut all = Map::new();
@@ -134,7 +133,6 @@ pub(super) fn of_job(push: &JobPush) -> Option<String> {
     (!all.is_empty()).then(|| Value::Object(all).to_string())
 }
 
-/// The payload of a job.
 pub(super) fn text(push: &JobPush) -> String {
     String::from_utf8_lossy(&push.payload).into_owned()
 }

@@ -1,5 +1,5 @@
-//! What follows from the answers to a call: those who wait are told, and leases of jobs that others
-//! have now are lost.
+//! What follows from the answers to a call: waiters are told, and leases of jobs that others have
+//! now are lost.
 
 use super::leases::Lost;
 use super::opened::Opened;
@@ -10,7 +10,7 @@ use waterline_queue::JobState;
 use waterline_queue::engine_api::Event;
 
 impl Queues {
-    /// Tells those who wait what has happened, and of so many other changes, and wakes them.
+    /// Tells waiters what has happened, and that there were `untold` other changes, and wakes them.
     pub(super) fn tell(&self, queue: &Opened, told: Vec<Event>, untold: u64) {
         if told.is_empty() && untold == 0 {
             return;
@@ -23,7 +23,8 @@ impl Queues {
         }
     }
 
-    /// Notes jobs that others have now, or that are gone, by the answers to a call of this time.
+    /// Records jobs that others have now, or that are gone, by the answers to a call sent at
+    /// `called`.
     pub(super) fn note_lost<'t>(&self, queue: &Opened, told: impl Iterator<Item = &'t Event>, called: Instant) -> Lost {
         let lost = told.filter_map(|happened| match happened {
             Event::Seen { id, state, .. } if *state != Some(JobState::Running) => Some(&**id),

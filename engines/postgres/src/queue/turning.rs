@@ -14,34 +14,35 @@ use std::time::{Duration, Instant};
 use waterline_queue::engine_api::{Beside, Claim, End, Ending, Event, NO_PRESENCE, Presence, Turned, Wake, When};
 use waterline_queue::{JobState, QueueError};
 
-/// The time for which one who waits for a job is notified, unless it asks again.
+/// How long one that waits for a job is notified, unless it asks again.
 const LISTENS: Duration = Duration::from_secs(3);
 
 /// The most jobs, and the bytes of their data and errors, whose ends are answered within their
-/// transaction: with 8 kB at most, so no caller keeps it open. Other turns are committed before.
+/// transaction: the answer fits into the 8 kB that the server keeps until the commit. Other turns
+/// commit before they answer.
 const FEW: usize = 16;
 const SHORT: usize = 1_000;
-/// The most jobs whose ends one call looks for.
+/// The most jobs whose ends one call looks up.
 const SETTLED: usize = 256;
 
-/// The state of a job after an end; `None`: the lease was over.
+/// The state of a job after an end; `None`: the lease had ended.
 type Settled = Option<Option<JobState>>;
 
-/// The moment at which a call began.
+/// When a call began.
 #[derive(Clone, Copy)]
 struct Asked {
     at: Instant,
     /// The same by the clock of the machine, which no test sets.
     called: Instant,
-    /// It does all that time has brought.
+    /// True if it also does the maintenance that is due.
     is_tidy: bool,
-    /// The changes that this process knew of.
+    /// How many changes this process knew of.
     changes: u64,
 }
 
-/// Says if a claim that takes each job of its kinds left none that may run, behind ends that bring
-/// back no job: it found fewer than it wanted, or the server says so. Then those who wait for one
-/// need not look, unless the queue has more. `None`: the answer says nothing of other jobs.
+/// Returns whether a claim that takes each job of its kinds, behind ends that bring back no job,
+/// left none that may run: it found fewer than it wanted, or the server says so. Then waiters need
+/// not look, unless the queue has more. `None`: the answer says nothing of other jobs.
 fn is_short(claim: Option<&Claim>, answers: &[Answer], told: &[Event]) -> Option<bool> {
     let is_over = |happened: &Event| match happened {
         Event::Seen { state, .. } => matches!(state, Some(JobState::Running | JobState::Finished)),
@@ -95,7 +96,7 @@ impl Queues {
                 told.retain(|happened| !matches!(happened, Event::Seen { id, .. } if *id == end.job.id));
             }
         }
-        // Those who looked while this call had such jobs locked have passed them by.
+        // Claims that looked while this call had such jobs locked have passed them by.
         let lined = answers.iter().any(|answer| answer.what == "lined");
         let is_short = is_short(claim, &answers, &told).filter(|_| !lined);
         let keeps_look = answers.iter().any(|answer| ["short", "full"].contains(&&*answer.what));
@@ -104,7 +105,7 @@ impl Queues {
         if let Some(is_short) = is_short.filter(|_| keeps_look) {
             queue.note_claimed(changes, !is_short, claim.and_then(|claim| claim.wanted.kinds.as_deref()));
         } else if lined || (!told.is_empty() || untold > 0) && !ends.is_empty() {
-            // Its look behind its own ends stays true after them.
+            // Its glance was taken behind its own ends, so it stays valid.
             changes = queue.note_own_change(changes);
         }
         let (mut claimed, mut untaken) = (Vec::new(), Vec::new());
@@ -149,8 +150,7 @@ impl Queues {
         turned
     }
 
-    /// Makes the call of a turn. Of few jobs the answer is no longer than what the server keeps
-    /// until the commit.
+    /// Calls a turn. With few jobs the answer fits into what the server keeps until the commit.
     fn call_turn(
         &self,
         queue: &Opened,
@@ -230,7 +230,7 @@ impl Queues {
         }
         let name = queue.name();
         let is_asked = is_tidy || claim.is_some();
-        // The server does what time has brought once a second by itself. A test does not wait.
+        // The server does due maintenance once a second by itself. A test does not wait for that.
         let seen = queue.last_glance().map_or_else(|| queue.test_clock().is_some(), |glance| glance.is_due());
         let asked = Asked {
             at: queue.moment().now,
@@ -255,7 +255,7 @@ impl Queues {
             (&claim.map_or(0, |claim| i32::try_from(claim.most).unwrap_or(i32::MAX)), Type::INT4),
             (&kinds, Type::TEXT_ARRAY),
             (&claim.and_then(|claim| claim.wanted.due_by).map(|due| signed(queue.on_server(due))), Type::INT8),
-            // A clock that stands still renews nothing, and may jump.
+            // The clock of a test stands still, so it renews nothing, and may jump.
             (&manual.then_some(1_i64 << 50), Type::INT8),
             (&self.store.options().holder, Type::TEXT),
             (&(is_tidy && seen), Type::BOOL),
@@ -279,8 +279,8 @@ impl Queues {
         Ok(turned)
     }
 
-    /// Asks what has become of those ends that were sent before and had no answer. `None`: the end
-    /// is to be written.
+    /// Asks what became of ends that were sent before without an answer. `None`: the end still has
+    /// to be written.
     fn settled(&self, queue: &Arc<Opened>, ends: &[&Ending]) -> Result<Vec<Option<Settled>>, QueueError> {
         let mut settled = vec![None; ends.len()];
         let doubted: Vec<_> = (0..ends.len()).filter(|at| self.leases.is_doubted(&ends[*at].job)).collect();
@@ -305,7 +305,7 @@ impl Queues {
                 // A crash of the server may lose a claim. Then the job waits, or others have it, or
                 // have ended it. (One that was pushed once more is told as lost, too.)
                 _ if ends[at].end == End::Finished && state.is_some() => Some(None),
-                // While the lease holds, nobody else could end it or take it back.
+                // While the lease holds, no other process could end the job or take it back.
                 _ => Some(self.leases.holds(job, queue.moment().now).then_some(state)),
             };
         }
@@ -323,7 +323,7 @@ impl Queues {
         let mut turned = Turned { ended: vec![None; ends.len()], ..Turned::default() };
         let mut queues: Vec<_> = ends.iter().map(|end| end.job.queue).collect();
         queues.extend(claim.map(|claim| claim.queue));
-        // The claim comes last: if a later call failed, nobody would have those jobs.
+        // The claim comes last: if a later call failed, no worker would have its jobs.
         queues.sort_unstable_by_key(|queue| (claim.is_some_and(|claim| claim.queue == *queue), *queue));
         queues.dedup();
         for number in queues {

@@ -1,8 +1,7 @@
-//! What the thread that looks at the jobs of those who wait shares with those who start it.
+//! The state of the thread that polls the jobs that are waited for.
 
 use parking_lot::{Condvar, Mutex};
 
-/// The thread that looks, while somebody waits.
 #[derive(Default)]
 pub(super) struct Watching {
     pub(super) state: Mutex<State>,
@@ -12,6 +11,6 @@ pub(super) struct Watching {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) runs: bool,
-    /// Somebody has begun to wait since the last look.
+    /// True if a waiter has come since the last look.
     pub(super) is_new: bool,
 }

@@ -1,6 +1,5 @@
-//! Looks at the jobs that somebody in this process waits for: workers in other processes change
-//! them, and a notification of each change would make all commits of the server take one after the
-//! other.
+//! Polls the jobs that are waited for in this process. Workers in other processes change them, and
+//! a notification of each change would make all commits of the server take turns.
 
 use super::answers::{state_of, unsigned};
 use super::faults::{misread, queue_error};
@@ -15,14 +14,14 @@ use std::time::Duration;
 use waterline_queue::QueueError;
 use waterline_queue::engine_api::{JobState, Read, Wake, Watched, progress};
 
-/// The time between two looks: at first, and for one who has waited for long.
+/// The pause between two looks: at first, and after a long wait.
 const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
 /// The most jobs of one look.
 const MOST: usize = 1_000;
 
 impl Queues {
-    /// Rings when another process pushes.
+    /// Wakes waiters when another process pushes.
     pub(super) fn listen(&self, queue: &Arc<Opened>) -> Result<(), QueueError> {
         let channel = self.rows(queue, "listen to a queue", "listen_to", &[(&queue.name(), Type::TEXT)])?;
         let channel: String = channel.first().map(|row| row.get(0)).unwrap_or_default();
@@ -39,8 +38,8 @@ impl Queues {
         Ok(())
     }
 
-    /// Sees to it that somebody looks, if anybody waits for a job of this queue. `is_new`: the
-    /// caller may just have begun to wait.
+    /// Makes sure that the thread runs if a job of this queue is waited for. `is_new`: the caller
+    /// may just have begun to wait.
     pub(super) fn watch(&self, queue: &Opened, is_new: bool) {
         if !queue.shared.has_subscribers() {
             return;
@@ -62,7 +61,7 @@ impl Queues {
         }
     }
 
-    /// Looks at the jobs of all queues that somebody waits for. `None`: there are none.
+    /// Looks at the watched jobs of all queues. `None`: there are none.
     fn look_at_watched(&self) -> Option<bool> {
         let open: Vec<Arc<Opened>> = self.queues.read().values().cloned().collect();
         let (mut is_any, mut is_new) = (false, false);
@@ -74,7 +73,7 @@ impl Queues {
                 match self.look_at(queue, piece) {
                     Ok(news) => is_new |= news,
                     Err(error) => {
-                        // It is tried again, and all other calls say the same.
+                        // It is retried, and all other calls report the same error.
                         tracing::debug!(target: "waterline", queue = queue.name(), %error, "the jobs that somebody waits for cannot be looked at");
                         break;
                     }
@@ -102,7 +101,6 @@ impl Queues {
     }
 }
 
-/// Reads a job with its id.
 fn read(row: &Row) -> Result<(String, Read), postgres::Error> {
     let state = state_of(&row.try_get::<_, String>(1)?).unwrap_or(JobState::Ready);
     let (data, error): (Option<String>, Option<String>) = (row.try_get(2)?, row.try_get(3)?);
@@ -127,7 +125,7 @@ fn look(queues: &Weak<Queues>, watching: &Watching) {
             if std::mem::take(&mut state.is_new) {
                 continue;
             }
-            // One who begins to wait from now on starts another thread.
+            // The next waiter starts another thread.
             state.runs = false;
             return;
         };

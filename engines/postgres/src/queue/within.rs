@@ -1,4 +1,4 @@
-//! Pushes and ends that are statements of a transaction of the user's.
+//! Pushes and ends as statements of a user's transaction.
 
 use super::answers::{Answer, each_ended, signed};
 use super::faults::queue_error;
@@ -13,7 +13,7 @@ use waterline_queue::engine_api::{
 };
 use waterline_queue::{JobData, Lease, NewJob, Pushed, Queue, QueueError};
 
-/// Pushes in a transaction of yours, for a queue that is in the same database.
+/// Pushes in a transaction of yours, for a queue in the same database.
 ///
 /// ```no_run
 /// use waterline_queue::{NewJob, QueueOptions};
@@ -60,26 +60,25 @@ use waterline_queue::{JobData, Lease, NewJob, Pushed, Queue, QueueError};
 /// ```
 #[doc(alias = "outbox")]
 pub trait QueueExt {
-    /// Pushes a job in this transaction. It follows the rules of
-    /// [`Queue::push`](waterline_queue::Queue::push), and is there once the transaction is
-    /// committed.
+    /// Pushes a job in this transaction.
     ///
-    /// The user of the transaction is a member of the role `waterline_push`, and may be another one
-    /// than that of the store. Its isolation level is READ COMMITTED. Until it ends, a push of a
-    /// job of the same id, or of a twin, waits for it. A push of an id whose job runs waits there
-    /// too, so the end of that run waits for this transaction, and so do the ends that go with it:
-    /// commit well within the lease. If the queue has
-    /// [`max_waiting`](waterline_queue::QueueOptions::max_waiting), so does each push.
+    /// It follows the rules of [`Queue::push`](waterline_queue::Queue::push), and is visible once
+    /// the transaction is committed. The transaction's user is a member of the role
+    /// `waterline_push`, and may be another one than that of the store. Its isolation level is READ
+    /// COMMITTED. Until it ends, a push of the same id, or of a twin, waits for it. After a push of
+    /// an id whose job runs, the end of that run waits for it too, and so do the ends that go with
+    /// it: commit well within the lease. If the queue has
+    /// [`max_waiting`](waterline_queue::QueueOptions::max_waiting), each other push waits for it.
     ///
     /// # Errors
-    /// Those of that call. An error of the database leaves the transaction failed, as each
-    /// statement does that fails: make a savepoint before it if you want to go on.
+    /// Those of that call. An error of the database leaves the transaction failed, as any failed
+    /// statement does: make a savepoint before it if you want to go on.
     fn push_in(&self, transaction: &mut Transaction<'_>, job: NewJob) -> Result<Pushed, QueueError>;
 
-    /// Pushes jobs in this transaction: all or none. [`push_in`](Self::push_in) says more.
+    /// Pushes jobs in this transaction: all or none. See [`push_in`](Self::push_in).
     ///
     /// # Errors
-    /// Those of that call.
+    /// Those of [`push_in`](Self::push_in).
     fn push_all_in(
         &self,
         transaction: &mut Transaction<'_>,
@@ -111,7 +110,7 @@ impl QueueExt for Queue {
     }
 }
 
-/// Ends a job in a transaction of yours, for a queue that is in the same database.
+/// Ends a job in a transaction of yours, for a queue in the same database.
 ///
 /// ```no_run
 /// use waterline_queue::{Accept, QueueOptions};
@@ -133,19 +132,21 @@ impl QueueExt for Queue {
 /// # }
 /// ```
 pub trait LeaseExt {
-    /// Ends the job with success in this transaction, and leaves this data; `None`: that which it
-    /// has. So the rows of the transaction and the end are one: both are there, or neither.
+    /// Ends the job with success in this transaction, and leaves this data.
     ///
-    /// A lease that is over makes the transaction fail: nothing of it can be committed, whatever
-    /// the caller does. (In a savepoint, that is nothing behind the savepoint.) Commit soon behind
-    /// this call, since the job is locked until then, and drop the lease behind the commit. Its
-    /// drop asks the server if the end was committed. If it was not, the attempt has failed.
+    /// With `None`, it keeps what it has. The rows of the transaction and the end are committed
+    /// together, or not at all.
+    ///
+    /// A lease that has ended makes the transaction fail: nothing of it can be committed, whatever
+    /// the caller does. (In a savepoint: nothing behind the savepoint.) Commit soon after this
+    /// call, since the job is locked until then, and drop the lease after the commit: its drop asks
+    /// the server whether the end was committed. If not, the attempt has failed.
     ///
     /// [`RunnerExt::on_writing`](crate::RunnerExt::on_writing) does all of this for a runner.
     ///
     /// # Errors
-    /// [`QueueError::Halt`] if the lease is over, [`QueueError::Payload`] for data that is no JSON,
-    /// [`QueueError::Store`] when the database fails.
+    /// [`QueueError::Halt`] if the lease has ended, [`QueueError::Payload`] for data that is no
+    /// JSON, [`QueueError::Store`] if the database fails.
     fn finish_in(&mut self, transaction: &mut Transaction<'_>, data: impl Into<JobData>) -> Result<(), QueueError>;
 }
 
@@ -173,7 +174,7 @@ fn is_halt(error: &Error) -> bool {
     error.code().is_some_and(|code| code.code() == "WQ007")
 }
 
-/// Returns the queues of the database of this one, and its number.
+/// Returns the queues of this one's database, and its number.
 pub(super) fn queues_of(queue: &Queue) -> Result<(&Queues, u32), QueueError> {
     let (engine, number) = engine_of(queue);
     let queues = engine.as_any().downcast_ref().ok_or_else(|| foreign_error(queue))?;
@@ -181,8 +182,8 @@ pub(super) fn queues_of(queue: &Queue) -> Result<(&Queues, u32), QueueError> {
 }
 
 impl Queues {
-    /// Ends jobs of one queue well in this transaction, and returns an answer for each.
-    /// `is_strict`: a lease that is over is an error, which leaves the transaction failed.
+    /// Ends jobs of one queue with success in this transaction, and returns an answer for each.
+    /// `is_strict`: a lease that has ended is an error, which leaves the transaction failed.
     pub(super) fn end_in(
         &self,
         transaction: &mut Transaction<'_>,

@@ -1,4 +1,4 @@
-//! Workers: what the database knows of all of them.
+//! Workers, as the database knows them.
 
 use super::answers::{time, unsigned};
 use super::faults::{not_found, queue_error};
@@ -11,10 +11,9 @@ use std::time::Duration;
 use waterline_queue::engine_api::{NO_WORKER, worker_job};
 use waterline_queue::{QueueError, WorkerInfo};
 
-/// The most of its jobs that a worker is shown with.
+/// How many of its jobs a worker is shown with.
 const SHOWN: usize = 64;
 
-/// Reads a worker.
 fn worker(row: &Row) -> Result<WorkerInfo, postgres::Error> {
     let number = |name: &str| Ok(row.try_get::<_, Option<i64>>(name)?.map(|number| unsigned(Some(number))));
     let whole = |name: &str| Ok(number(name)?.map(|number| u32::try_from(number).unwrap_or(u32::MAX)));
@@ -49,7 +48,7 @@ impl Queues {
         self.read_workers(name, None, SHOWN)
     }
 
-    /// Returns the workers of a queue, each with so many of its jobs.
+    /// Returns the workers of a queue, each with up to `jobs` of its jobs.
     pub(super) fn workers_of(&self, queue: &Opened, jobs: usize) -> Result<Vec<WorkerInfo>, QueueError> {
         self.read_workers(queue.name(), queue.test_clock(), jobs)
     }

@@ -18,19 +18,19 @@ mod batches;
 
 pub use batches::RunnerExt;
 
-/// The number of times that a transaction is made again at once, after a deadlock.
+/// How often a transaction is retried at once after a deadlock.
 const AGAIN: u32 = 5;
-/// The time for which a commit whose answer was lost is looked for, and for which a server that is
-/// not there is waited for. Then nobody knows.
+/// How long a commit whose answer was lost is looked for, and an absent server is waited for,
+/// before the outcome counts as unknown.
 const OUTAGE: Duration = Duration::from_secs(60);
-/// The longest time that a setting of the server holds.
+/// The longest time that a setting of the server can have.
 const MOST_MILLIS: u128 = i32::MAX as u128;
 
 /// The end of a transaction.
 enum Wrote {
-    /// The state of each job then; `None`: nothing of it is kept.
+    /// The state of each job afterwards; `None`: it is not kept.
     Written(Vec<Option<JobState>>),
-    /// Nothing is written, since these jobs are no longer this worker's.
+    /// Nothing is written, since this worker no longer has these jobs.
     Lost(Vec<usize>),
     /// Nothing is written.
     Failed(BoxError),
@@ -41,9 +41,9 @@ enum Wrote {
 enum Tried {
     Done(Wrote),
     Again(BoxError),
-    /// The server is not there, which is no fault of a job.
+    /// The server cannot be reached, which is no fault of a job.
     Away(BoxError),
-    /// The answer of the COMMIT of this transaction was lost.
+    /// The answer to the COMMIT of this transaction was lost.
     InDoubt {
         transaction: Id,
         states: Vec<Option<JobState>>,
@@ -51,8 +51,8 @@ enum Tried {
     },
 }
 
-/// A transaction, and the history of the server that knows it. A replica that was promoted may give
-/// the same number to another one.
+/// A transaction, and the timeline of the server that knows it. A promoted replica may give the
+/// same number to another one.
 struct Id {
     number: String,
     timeline: i64,
@@ -71,7 +71,7 @@ impl From<postgres::Error> for Tried {
 type Write<'a> = dyn FnMut(&mut Transaction<'_>) -> Result<(), BoxError> + Send + 'a;
 
 impl Queues {
-    /// Makes one transaction of the user's statements and the ends of jobs.
+    /// Runs the user's statements and the ends of jobs in one transaction.
     fn write_with(&self, jobs: &[Held], write: &mut Write<'_>) -> Wrote {
         let mut connection = self.idle.take().unwrap_or_else(|| self.store.connection());
         let (mut tries, mut pauses) = (0, Pauses::new());
@@ -87,7 +87,7 @@ impl Queues {
                     connection.close();
                     match self.was_committed(&mut connection, &transaction, jobs) {
                         Ok(Some(true)) => break Wrote::Written(states),
-                        // The server has failed, and no job.
+                        // The server failed, and not a job.
                         Ok(Some(false)) if pauses.pause() => {}
                         Ok(Some(false)) => break Wrote::Failed(error.into()),
                         Ok(None) => break Wrote::Unknown(format!("{error}; the server does not know the transaction")),
@@ -128,7 +128,7 @@ impl Queues {
             };
         }
         let (mut states, mut lost, mut told) = (vec![None; jobs.len()], Vec::new(), Vec::new());
-        // The answers have ids, which are those of one queue.
+        // The answers have ids, which are unique within one queue only.
         let mut queues: Vec<_> = jobs.iter().map(|job| job.queue).collect();
         queues.sort_unstable();
         queues.dedup();
@@ -161,20 +161,20 @@ impl Queues {
             Err(error) => match error.as_db_error().map(|_| of_statement(&error)) {
                 Some(Fault::Again) => Tried::Again(error.into()),
                 Some(Fault::OfUser) => Tried::Done(Wrote::Failed(error.into())),
-                // Only an answer of the server says what has become of it.
+                // Only an answer of the server tells what became of it.
                 _ => Tried::InDoubt { transaction: id, states, error: Error::from(error).in_full() },
             },
         }
     }
 }
 
-/// Returns three quarters of a lease of any length, in milliseconds, as a setting of the server.
+/// Returns three quarters of a lease, in milliseconds, as a setting of the server.
 fn idle_millis(lease: Duration) -> u128 {
     (lease / 4 * 3).as_millis().clamp(1, MOST_MILLIS)
 }
 
-/// Returns the id of a transaction, and bounds the time for which it stands still: a process that
-/// is stopped within it holds the user's rows, and once their ends are written the jobs, too.
+/// Returns the id of a transaction, and bounds its idle time: a process that is stopped within it
+/// locks the user's rows and, once their ends are written, the jobs.
 fn begin(transaction: &mut Transaction<'_>, lease: Duration) -> Result<Id, postgres::Error> {
     let most = idle_millis(lease);
     let sql = format!(
@@ -186,11 +186,11 @@ fn begin(transaction: &mut Transaction<'_>, lease: Duration) -> Result<Id, postg
 }
 
 impl Queues {
-    /// Asks what has become of a transaction with the ends of these jobs, until it has ended.
-    /// `None`: the server does not know.
+    /// Asks what became of a transaction with the ends of these jobs, until it has ended. `None`:
+    /// the server does not know.
     fn was_committed(&self, connection: &mut Connection, of: &Id, jobs: &[Held]) -> Result<Option<bool>, Error> {
         let mut pauses = Pauses::new();
-        // Another history answers for its own transactions alone.
+        // Another timeline answers for its own transactions only.
         let ask = format!("SELECT CASE WHEN {TIMELINE} = $2 THEN pg_xact_status($1::text::xid8) ELSE 'other' END");
         loop {
             let status = connection.call(|client| {
@@ -200,8 +200,7 @@ impl Queues {
                 Ok((status.unwrap_or_default(), self.have_ended(client, jobs)?))
             });
             match status {
-                // A server that crashes gives the number of a transaction that it has lost to
-                // another one.
+                // After a crash, a server gives the number of a lost transaction to another one.
                 Ok((status, known)) if status == "committed" => return Ok(Some(known.unwrap_or(true))),
                 Ok((status, _)) if status == "aborted" => return Ok(Some(false)),
                 Ok((status, known)) if status.is_empty() || status == "other" => return Ok(known),
@@ -212,8 +211,8 @@ impl Queues {
         }
     }
 
-    /// Asks the rows of these jobs if one transaction has ended them, or has not. `None`: all are
-    /// gone, which a third one may have done.
+    /// Returns whether a transaction has ended these jobs, by their rows. `None`: all are gone,
+    /// which a third transaction may have done.
     fn have_ended(&self, client: &mut Client, jobs: &[Held]) -> Result<Option<bool>, Error> {
         let numbers: Vec<_> = jobs.iter().map(|job| self.leases.number(job).unwrap_or(0)).collect();
         let tokens: Vec<_> = jobs.iter().map(|job| signed(job.token)).collect();
@@ -232,7 +231,7 @@ impl Queues {
     }
 }
 
-/// The pauses before a call is made again while the server is away.
+/// The pauses between retries while the server is away.
 struct Pauses {
     until: Instant,
     next: Duration,

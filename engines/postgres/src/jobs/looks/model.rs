@@ -1,33 +1,33 @@
-//! A server made of lists: writers, a sequence, and a log that a crash cuts. Random steps look for
-//! an id that is said to be final and gets a row later.
+//! A model of a server: writers, a sequence, and a log that a crash cuts. Random steps look for an
+//! id that was said to be final and gets a row later.
 
 use super::{Holder, Looks, Lsn, Seen};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The writers, who go on by turns.
+/// The writers, which take turns.
 const WRITERS: usize = 4;
 /// The values of the sequence that one record of the log covers; 32 on a real server.
 const COVERED: i64 = 3;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// The writer takes the lock, or an id, or inserts a row of it.
+    /// Takes the lock, or an id, or inserts a row of it.
     Write(usize),
     Commit(usize, bool),
     Rollback(usize),
     Prepare(usize),
-    /// The prepared transaction with this number, modulo how many there are.
+    /// The nth prepared transaction, modulo how many there are.
     Finish(usize, bool),
-    /// The log is flushed, up to a part of what is written.
+    /// Flushes a part of what the log has.
     Flush(u8),
     /// The next of the three parts of a look.
     Look,
     Crash,
 }
 
-/// A rule that is left out, to see that the model finds it.
+/// The rule that is left out, to show that the model needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     Nothing,
@@ -60,7 +60,7 @@ struct World {
     writers: [Option<Transaction>; WRITERS],
     prepared: Vec<Transaction>,
     begun: u64,
-    /// The last value, and the values that the log covers, by the position of their record.
+    /// The last value, and the values that the log covers, each with the position of its record.
     value: i64,
     covered: i64,
     records: Vec<(u64, i64)>,
@@ -69,7 +69,7 @@ struct World {
     /// The rows, with the position of their commit.
     rows: BTreeMap<i64, u64>,
     looks: Looks,
-    /// The parts of a look that were read.
+    /// The parts of the current look that were read.
     parts: Vec<Part>,
     /// The ids that were said to be gaps.
     gaps: BTreeSet<i64>,
@@ -111,7 +111,7 @@ impl World {
         }
     }
 
-    /// Reads the next part of a look. The third one ends it.
+    /// Reads the next part of a look, which the third one ends.
     fn look(&mut self, without: Without) {
         let order = match without {
             Without::Order => [1, 2, 0],
@@ -143,7 +143,7 @@ impl World {
         self.gaps.extend((1..=settled).filter(|id| !self.rows.contains_key(id)));
     }
 
-    /// The server dies, and comes back with what its log has.
+    /// The server crashes, and comes back with what was flushed.
     fn crash(&mut self, without: Without) {
         let flushed = self.flushed;
         self.writers = Default::default();
@@ -191,7 +191,7 @@ impl World {
         }
     }
 
-    /// Ends all that runs. Then each id is final.
+    /// Ends all that runs, so that each id is final.
     fn end(&mut self) {
         self.writers = Default::default();
         std::mem::take(&mut self.prepared).into_iter().for_each(|transaction| self.commit(transaction, true));
@@ -229,7 +229,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn no_id_that_was_said_to_be_final_gets_a_row_later_and_all_are_final_when_all_have_ended(
+    fn no_final_id_gets_a_row_and_all_become_final(
         steps in steps(),
         renames in any::<bool>(),
     ) {
@@ -238,7 +238,7 @@ proptest! {
 }
 
 #[test]
-fn each_rule_that_is_left_out_is_found() {
+fn each_omitted_rule_is_found() {
     for without in
         [Without::Holders, Without::Flush, Without::Prepared, Without::Order, Without::Position, Without::Void]
     {

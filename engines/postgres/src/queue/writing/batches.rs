@@ -1,4 +1,4 @@
-//! The jobs that are done, on their way into a transaction.
+//! Jobs that are done, on their way into a transaction.
 
 use super::{
     Finisher, Outcome, OwnEnd, RunnerBuilder, Running, Transaction, Wrote, queues_of, running_parts, take_end,
@@ -14,9 +14,11 @@ const MOST: usize = 256;
 
 /// Handlers whose rows are in the database of the queue.
 pub trait RunnerExt: Sized {
-    /// Runs jobs of this kind in two steps. `process` makes a result of each, many at once. `write`
-    /// writes the results of those that are done, in a transaction with the ends of their jobs. So
-    /// each job has its rows *exactly once*, whatever dies, and many jobs share one commit.
+    /// Runs jobs of this kind in two steps: `process`, and a shared `write`.
+    ///
+    /// `process` makes a result of each job, many at once. `write` writes the results of those that
+    /// are done, in one transaction with the ends of their jobs. So each job has its rows *exactly
+    /// once*, whatever dies, and many jobs share one commit.
     ///
     /// ```no_run
     /// use waterline_queue::{QueueOptions, Runner};
@@ -45,22 +47,20 @@ pub trait RunnerExt: Sized {
     ///
     /// * An error of `process` ends the attempt as that of any handler does.
     /// * An error or a panic of `write`, or of the commit, rolls everything back. Then each of
-    ///   these jobs has a transaction of its own, so only the attempt of the one that is at fault
-    ///   fails.
+    ///   these jobs has a transaction of its own, so only the attempt of the one at fault fails.
     ///   So `write` may be called more than once for a result. The hook
     ///   [`after_each`](RunnerBuilder::after_each) sees the outcome of `process`, and
     ///   [`teardown`](RunnerBuilder::teardown) what was written in the end.
-    /// * A job whose lease is over is left out, and nothing of it is written.
-    /// * If the answer to a COMMIT is lost, the server is asked what has become of the transaction.
-    ///   So an end that counts is not told as lost.
-    ///
+    /// * A job whose lease has ended is left out, and nothing of it is written.
+    /// * If the answer to a COMMIT is lost, the server is asked what became of the transaction. So
+    ///   an end that counts is not reported as lost.
     /// * If the process stands still in the transaction, or `write` takes longer than three
     ///   quarters of the lease between two statements, the server ends it, with all of its locks.
     ///   `write` is called again, as after a loss of the connection.
     ///
-    /// The transaction has the isolation level READ COMMITTED. `write` must not end it. It runs on
-    /// one thread of the runner at a time, and jobs that are done meanwhile go together in the next
-    /// transaction. Until its end is written a job is one of
+    /// The transaction is READ COMMITTED, and `write` must not end it. `write` runs on one thread
+    /// of the runner at a time, and jobs that are done meanwhile share the next transaction. Until
+    /// its end is written, a job counts towards
     /// [`max_processing`](waterline_queue::RunnerBuilder::max_processing).
     ///
     /// A queue that is not in PostgreSQL fails these jobs for good.
@@ -89,7 +89,6 @@ impl RunnerExt for RunnerBuilder {
     }
 }
 
-/// The part that writes.
 struct Writer<R, W> {
     state: Mutex<State<R>>,
     write: W,
@@ -110,7 +109,7 @@ impl<R> Default for State<R> {
     }
 }
 
-/// Jobs with their results, and their ends, which nobody else may write any more.
+/// Jobs with their results, and their ends, which only this batch may write now.
 struct Batch<R> {
     results: Vec<(Running, R)>,
     ends: Vec<OwnEnd>,
@@ -120,7 +119,7 @@ impl<R: Send + Sync, W> Writer<R, W>
 where
     W: Fn(&mut Transaction<'_>, &[(Running, R)]) -> Result<(), BoxError> + Sync,
 {
-    /// Takes the result of a job. If nobody writes, this thread does, until nothing is left.
+    /// Takes the result of a job. If no other thread writes, this one does, until nothing is left.
     fn add(&self, job: Running, result: R, done: Finisher) {
         {
             let mut state = self.state.lock();
@@ -151,7 +150,7 @@ where
     fn write_some(&self, some: Vec<Done<R>>) {
         let mut batch = Batch { results: Vec::new(), ends: Vec::new() };
         for (job, result, done) in some {
-            // If the time of the attempt is over, somebody else ends it, and its rows are nobody's.
+            // If the attempt has timed out, another end counts, and its rows are dropped.
             let Some(end) = take_end(done) else { continue };
             match end.after(Ok(Outcome::Done)) {
                 Ok(_) => {
@@ -164,7 +163,7 @@ where
         self.write_batch(batch);
     }
 
-    /// Writes jobs in one transaction, or each one alone if that cannot be.
+    /// Writes jobs in one transaction, or each one alone if that fails.
     fn write_batch(&self, mut batch: Batch<R>) {
         while let Some((first, _)) = batch.results.first() {
             let queues = match queues_of(running_parts(first).0) {
