@@ -240,7 +240,6 @@ impl PgStore {
         })
     }
 
-    /// Makes a move, and records it in the history.
     fn move_by_hand(
         &self,
         name: &str,

@@ -82,7 +82,6 @@ fn bits(runs: &[Run], piece: i64) -> Option<Vec<u8>> {
     Some(bits)
 }
 
-/// The number of a bit or byte in a piece.
 fn to_usize(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }

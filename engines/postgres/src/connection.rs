@@ -119,7 +119,6 @@ impl Dial {
         Ok(())
     }
 
-    /// Opens a connection for calls that block.
     fn connect(&self) -> Result<(Client, Statements), Error> {
         let (tls, process) = self.tls.for_one();
         let mut client = self.config.connect(tls)?;
@@ -127,7 +126,6 @@ impl Dial {
         Ok((client, statements))
     }
 
-    /// Opens a connection for a thread of this crate.
     pub(crate) async fn connect_own(&self) -> Result<(tokio_postgres::Client, OwnConnection), Error> {
         Ok(self.own.connect(self.tls.clone()).await?)
     }
@@ -185,7 +183,6 @@ impl Connection {
         Self { dial, client: None, statements: Statements::default(), opened: 0 }
     }
 
-    /// Returns how often it was opened.
     pub(crate) fn opened(&self) -> u64 {
         self.opened
     }

@@ -106,7 +106,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// Makes a [`Config`](Self::Config).
     pub(crate) fn config(what: impl Into<String>, advice: impl Into<String>) -> Self {
         Self::Config { what: what.into(), advice: advice.into() }
     }

@@ -3,7 +3,6 @@
 use postgres::error::{DbError, Severity, SqlState};
 use std::error::Error as StdError;
 
-/// What an error means for a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Two transactions conflicted. A retry may succeed.
@@ -34,7 +33,6 @@ pub(crate) fn fault_of(error: &(dyn StdError + 'static)) -> Fault {
     Fault::OfUser
 }
 
-/// Classifies the error of one statement.
 pub(crate) fn of_statement(error: &postgres::Error) -> Fault {
     let Some(answer) = error.as_db_error() else {
         // A row that is not there, or a value that cannot be converted, breaks no connection.
@@ -51,7 +49,6 @@ pub(crate) fn ends_connection(error: &postgres::Error) -> bool {
     error.as_db_error().is_none_or(is_fatal) || is_read_only(error)
 }
 
-/// True if the server takes no writes.
 pub(crate) fn is_read_only(error: &postgres::Error) -> bool {
     error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
 }

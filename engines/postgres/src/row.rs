@@ -10,7 +10,6 @@ pub(crate) struct Mine {
     pub(crate) timeline: i64,
 }
 
-/// The row as it is now.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) epoch: i64,

@@ -54,13 +54,11 @@ pub(crate) const ALL: &str = concat!(
 /// The statements that make each version from the one before.
 const VERSIONS: [&str; 1] = [ALL];
 
-/// The newest version.
 pub(crate) const NEWEST: i64 = VERSIONS.len() as i64;
 
 /// The key of the lock under which one process at a time migrates ("waterln" in bytes).
 const LOCK: i64 = 0x77_6174_6572_6c6e;
 
-/// Returns the statements of a version for this schema.
 fn statements(version: &str, schema: &str) -> String {
     version.replace("{schema}", &quoted(schema))
 }

@@ -22,7 +22,6 @@ pub(crate) const CHANNEL: &str = "waterline";
 /// A parameter of a statement without a name, which any pooler passes on.
 pub(crate) type Value<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// The parameters that name the row of a life.
 pub(crate) fn row_of<'a>(name: &'a &'a str, mine: &'a Mine) -> [Value<'a>; 4] {
     [(name, Type::TEXT), (&mine.epoch, Type::INT8), (&mine.token, Type::INT8), (&mine.timeline, Type::INT8)]
 }
@@ -153,7 +152,6 @@ impl Sql {
         format!("{}{name}", self.payload)
     }
 
-    /// The beginning of each payload of this schema.
     pub(crate) fn payload_prefix(&self) -> &str {
         &self.payload
     }
@@ -234,7 +232,6 @@ fn settings(ttl: Duration) -> String {
 impl TryFrom<&Row> for Found {
     type Error = postgres::Error;
 
-    /// Reads the answer of [`Sql::look`].
     fn try_from(row: &Row) -> Result<Self, postgres::Error> {
         let seconds: f64 = row.try_get(6)?;
         Ok(Self {

@@ -119,12 +119,10 @@ fn refuse(is_replica: bool, version: i32) -> Result<(), Error> {
 }
 
 impl PgStore {
-    /// Returns a connection that is opened when it is needed.
     pub(crate) fn connection(&self) -> Connection {
         Connection::new(self.shared.dial.clone())
     }
 
-    /// The connection of calls that belong to no consumer.
     pub(crate) fn calls(&self) -> &Mutex<Connection> {
         &self.shared.calls
     }

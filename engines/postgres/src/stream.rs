@@ -14,7 +14,6 @@ pub(crate) trait TlsStreamOfAnyKind: TlsStream + Send {}
 
 impl<S: TlsStream + Send> TlsStreamOfAnyKind for S {}
 
-/// A socket without TLS.
 pub(crate) struct Plain(pub(crate) Socket);
 
 impl TlsStream for Plain {

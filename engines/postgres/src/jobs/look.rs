@@ -11,7 +11,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The statements about one table.
 pub(crate) struct Statements {
     look: String,
     /// The same on a connection that has not prepared it.
@@ -19,11 +18,9 @@ pub(crate) struct Statements {
     rows: String,
     begin: String,
     flush: String,
-    /// True if the driver knows the type of each column.
     knows_types: bool,
 }
 
-/// The server as a look found it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Server {
     /// When it was started, in microseconds.
@@ -122,7 +119,6 @@ impl Statements {
         self.flushed(client)
     }
 
-    /// Asks how far the log is flushed.
     pub(crate) fn flushed(&self, client: &mut Client) -> Result<Lsn, Error> {
         let flushed = client.query_typed_one("SELECT pg_current_wal_flush_lsn()", &[])?;
         Ok(Lsn(flushed.try_get::<_, PgLsn>(0)?.into()))
@@ -227,7 +223,6 @@ const OLDEST: &str = "
 impl TryFrom<&Row> for Writer {
     type Error = postgres::Error;
 
-    /// Reads the answer of [`OLDEST`].
     fn try_from(row: &Row) -> Result<Self, postgres::Error> {
         let seconds: Option<f64> = row.try_get(3)?;
         let age = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());

@@ -25,7 +25,6 @@ pub(crate) struct Holder {
     pub(crate) prepared: bool,
 }
 
-/// What a look saw.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     /// The last value that the sequence gave out; `None`: none so far.
@@ -45,7 +44,6 @@ pub(crate) struct Looks {
     settled: Option<i64>,
 }
 
-/// A look that is not settled.
 #[derive(Debug)]
 struct Look {
     last: i64,
@@ -88,7 +86,6 @@ impl Look {
 }
 
 impl Looks {
-    /// Records what a look saw.
     pub(crate) fn look(&mut self, seen: Seen) {
         let new = |holder: &&Holder| holder.prepared && !self.prepared.contains(&holder.id);
         let newly_prepared: Vec<_> = seen.holders.iter().filter(new).cloned().collect();
@@ -102,7 +99,6 @@ impl Looks {
         self.flushed(seen.flushed);
     }
 
-    /// Records how far the log is flushed.
     pub(crate) fn flushed(&mut self, flushed: Lsn) {
         self.flushed = self.flushed.max(flushed);
         if let Some(at) = self.waiting.iter().rposition(|look| look.is_settled(self.flushed)) {
@@ -124,7 +120,6 @@ impl Looks {
         *self = Self { settled: self.settled, ..Self::default() };
     }
 
-    /// Returns the last id that is final.
     pub(crate) fn settled(&self) -> Option<i64> {
         self.settled
     }

@@ -29,7 +29,6 @@ pub(crate) struct Reading {
     stuck: Option<Stuck>,
 }
 
-/// A table as it was found on a connection.
 struct Found {
     stream: Stream,
     statements: Statements,
@@ -63,7 +62,6 @@ impl Reading {
         }
     }
 
-    /// Returns the last id that is final.
     pub(crate) fn settled(&self) -> Option<i64> {
         self.looks.settled()
     }
@@ -153,7 +151,6 @@ impl Reading {
         }
     }
 
-    /// Looks which ids are final.
     pub(crate) fn look(&mut self) -> Result<(), Error> {
         let (seen, server) = self.see()?;
         self.check(&seen, server)?;
@@ -258,7 +255,6 @@ impl Reading {
         self.call(|statements, client| statements.rows(client, first, last, most))
     }
 
-    /// Returns the id of a row, by the name of its column.
     pub(crate) fn id_of(&self, row: &Row) -> Result<i64, Error> {
         let id = self.found.as_ref().map_or("", |found| &found.stream.id);
         super::look::id_of(row, id)

@@ -18,11 +18,9 @@ pub(crate) struct Stream {
     pub(crate) origin: Origin,
     /// `a` (always): each row gets its id from the sequence, whatever a writer says.
     pub(crate) identity: String,
-    /// True if other tables inherit from this one.
     pub(crate) has_children: bool,
     /// True if the driver knows the type of each column.
     pub(crate) knows_types: bool,
-    /// The number of the database.
     pub(crate) database: u32,
 }
 
@@ -284,7 +282,6 @@ impl Stream {
 }
 
 impl Origin {
-    /// Says what has changed.
     pub(crate) fn differs(&self, now: &Self) -> Option<String> {
         if self.timeline != now.timeline {
             return Some(format!("the timeline of the server was {} and is {}", self.timeline, now.timeline));

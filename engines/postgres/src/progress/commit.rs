@@ -23,7 +23,6 @@ const OUTAGE: Duration = Duration::from_secs(60);
 
 type Write<'a> = dyn FnMut(&mut Transaction<'_>) -> Result<(), BoxError> + Send + 'a;
 
-/// The end of one try.
 enum End {
     Written,
     /// Nothing is written, and a retry may succeed at once.

@@ -17,7 +17,6 @@ pub(crate) struct Taken {
     pub(crate) saved: Option<Saved>,
 }
 
-/// Begins a transaction with this crate's settings.
 pub(crate) fn begin<'a>(client: &'a mut Client, sql: &Sql) -> Result<Transaction<'a>, postgres::Error> {
     let mut transaction = start(client)?;
     transaction.batch_execute(&sql.settings)?;

@@ -116,7 +116,6 @@ impl Queues {
         format!("CALL {}.{procedure}({})", quoted(&self.store.options().schema), list.join(", "))
     }
 
-    /// Returns the call of a function.
     pub(super) fn sql_of(&self, function: &str, values: usize) -> String {
         let list: Vec<_> = (1..=values).map(|number| format!("${number}")).collect();
         format!("SELECT * FROM {}.{function}({})", quoted(&self.store.options().schema), list.join(", "))

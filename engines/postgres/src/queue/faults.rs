@@ -58,7 +58,6 @@ fn look_at(error: &Error) -> &'static str {
     }
 }
 
-/// True if the functions need another isolation level.
 pub(super) fn is_of_level(error: &postgres::Error) -> bool {
     error.code().is_some_and(|code| code.code() == "WQ010")
 }

@@ -15,7 +15,6 @@ impl<T> Idle<T> {
         Self { longest, rest: Mutex::default() }
     }
 
-    /// Takes the one that was used last.
     pub(super) fn take(&self) -> Option<T> {
         self.rest.lock().pop().map(|(_, one)| one)
     }

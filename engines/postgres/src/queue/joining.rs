@@ -19,7 +19,6 @@ const BYTES: usize = 1 << 20;
 /// A shorter call has not waited for a disk.
 const SHORT: Duration = Duration::from_millis(1);
 
-/// Plain jobs of one push.
 #[derive(Debug, Default)]
 pub(super) struct Plain {
     pub(super) kinds: Vec<String>,
@@ -32,7 +31,6 @@ impl Plain {
     }
 }
 
-/// The outcome of a push.
 #[derive(Debug)]
 pub(super) enum Joined {
     /// The numbers of its jobs.
@@ -104,7 +102,6 @@ impl Joining {
         }
     }
 
-    /// Writes the jobs of this thread and of those that wait.
     fn write(&self, own: Plain, call: impl Fn(&Plain) -> Result<Option<Vec<i64>>, Error>) -> Joined {
         let mut lead = Lead { joining: self, seats: Vec::new(), goes_on: false, is_short: false };
         let (mut all, mut lengths) = (own, Vec::new());
@@ -192,7 +189,6 @@ impl Seat {
         self.changed.notify_one();
     }
 
-    /// Takes its jobs for a call.
     fn send(&self) -> Plain {
         match std::mem::replace(&mut *self.now.lock(), Now::Sent) {
             Now::Waits(plain) => plain,

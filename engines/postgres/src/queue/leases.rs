@@ -105,7 +105,6 @@ impl Leases {
         }
     }
 
-    /// Returns the number of the job.
     pub(super) fn number(&self, job: &Held) -> Option<i64> {
         self.state.lock().held.get(&(job.queue, job.token)).map(|lease| lease.number)
     }

@@ -172,7 +172,6 @@ impl Opened {
         self.seen.lock().changes
     }
 
-    /// Records the time of the server.
     pub(super) fn note_time(&self, at: u64) {
         if self.test_clock().is_none() {
             self.seen.lock().note_time(at, self.moment().wall);
@@ -299,7 +298,6 @@ impl Opened {
         self.own.about(&self.shared, &self.said, now, by_hand)
     }
 
-    /// Wakes all waiters.
     pub(super) fn wake_all(&self) {
         self.shared.wake(Wake { all: true, room: true, sooner: true, ..Wake::default() });
         self.shared.settle();

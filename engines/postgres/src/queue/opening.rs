@@ -14,7 +14,6 @@ use waterline_queue::engine_api::{Opened as Shown, QueueNo, Shared, durations, i
 use waterline_queue::{QueueError, QueueOptions};
 
 impl Queues {
-    /// Opens a queue, unless it is open.
     pub(super) fn open_once(&self, name: &str, options: &QueueOptions) -> Result<Shown, QueueError> {
         let mut number = None;
         let shared = self.open.open::<QueueError>(name, options, |known| {

@@ -56,7 +56,6 @@ impl Queues {
         Ok(queue.of_server(last))
     }
 
-    /// Makes the ticks that are due.
     pub(super) fn tick_all(&self, queue: &Opened) -> Result<(), QueueError> {
         let wall = queue.server_time();
         let is_due = |one: &&Registered| one.next(wall).is_some_and(|next| next <= wall);

@@ -20,13 +20,11 @@ pub(super) struct Queues {
     pub(super) queues: RwLock<BTreeMap<QueueNo, Arc<Opened>>>,
     /// A pooler gives the calls sessions of another isolation level than they need.
     pub(super) says_level: AtomicBool,
-    /// The connections that no call uses now.
     pub(super) idle: Idle<Connection>,
     pub(super) leases: Arc<Leases>,
     /// The last counts of each queue, and when they came.
     pub(super) counted: Mutex<BTreeMap<QueueNo, (Instant, Counts)>>,
     pub(super) watching: Arc<Watching>,
-    /// This process as a worker.
     pub(super) own: Arc<Own>,
     pub(super) me: Weak<Self>,
 }

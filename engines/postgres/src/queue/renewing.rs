@@ -14,7 +14,6 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use waterline_queue::engine_api::{Held, options_of};
 
-/// The most leases that one call renews.
 const RENEWED: usize = 256;
 
 impl Queues {
@@ -80,7 +79,6 @@ impl Queues {
     }
 }
 
-/// Renews the leases until there are none.
 fn renew(leases: &Weak<Leases>, queues: &Weak<Queues>, mut connection: Connection, sql: &str) {
     loop {
         let Some(leases) = leases.upgrade() else { return };

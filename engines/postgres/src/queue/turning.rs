@@ -28,7 +28,6 @@ const SETTLED: usize = 256;
 /// The state of a job after an end; `None`: the lease had ended.
 type Settled = Option<Option<JobState>>;
 
-/// When a call began.
 #[derive(Clone, Copy)]
 struct Asked {
     at: Instant,
@@ -200,7 +199,6 @@ impl Queues {
         answers.retain(|answer| !answer.is_brief());
     }
 
-    /// Ends jobs of one queue and claims others of it.
     pub(super) fn turn_of(
         &self,
         queue: &Arc<Opened>,
@@ -312,7 +310,6 @@ impl Queues {
         Ok(settled)
     }
 
-    /// Ends jobs, and claims others of one queue.
     pub(super) fn turn_all(
         &self,
         ends: &[Ending],

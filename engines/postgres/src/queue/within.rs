@@ -215,7 +215,6 @@ fn set_clock(transaction: &mut Transaction<'_>, wall: u64) -> Result<(), postgre
 }
 
 impl Pushing {
-    /// Pushes in a transaction of the user's.
     fn call(&self, transaction: &mut Transaction<'_>, sql: &str) -> Result<Vec<Answer>, Error> {
         if let Some(wall) = self.queue.test_clock() {
             set_clock(transaction, wall)?;

@@ -48,7 +48,6 @@ impl Queues {
         self.read_workers(name, None, SHOWN)
     }
 
-    /// Returns the workers of a queue, each with up to `jobs` of its jobs.
     pub(super) fn workers_of(&self, queue: &Opened, jobs: usize) -> Result<Vec<WorkerInfo>, QueueError> {
         self.read_workers(queue.name(), queue.test_clock(), jobs)
     }

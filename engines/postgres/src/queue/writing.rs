@@ -26,7 +26,6 @@ const OUTAGE: Duration = Duration::from_secs(60);
 /// The longest time that a setting of the server can have.
 const MOST_MILLIS: u128 = i32::MAX as u128;
 
-/// The end of a transaction.
 enum Wrote {
     /// The state of each job afterwards; `None`: it is not kept.
     Written(Vec<Option<JobState>>),
@@ -37,7 +36,6 @@ enum Wrote {
     Unknown(String),
 }
 
-/// The end of one try.
 enum Tried {
     Done(Wrote),
     Again(BoxError),

@@ -47,7 +47,6 @@ struct Transaction {
     ids: Vec<i64>,
 }
 
-/// One of the three parts of a look.
 enum Part {
     Value(i64),
     Holders(Vec<Holder>),
