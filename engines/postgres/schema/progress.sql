@@ -1,49 +1,49 @@
--- The tables of progress, and the version of the schema. The word in braces stands for the schema's name.
+-- The tables of progress, and the version of the schema. The word in braces stands for the name of the schema.
 --
--- A number of 64 bits without a sign (an index, a token) is stored with its bits as a bigint: below
--- 2^63 it is the same number.
+-- An unsigned 64-bit number (an index, a token) is stored with its bits as a bigint: below 2^63 it is the same
+-- number.
 
--- Two that run this at once take one after the other. (The key is "waterln" in bytes: that of `migrate`.)
+-- Two callers that run this at once take turns. (The key is "waterln" in bytes: that of `migrate`.)
 SELECT pg_advisory_xact_lock(x'77617465726c6e'::bigint);
 
 CREATE SCHEMA IF NOT EXISTS {schema};
 
--- One row a version that these tables have had.
+-- The versions that these tables have had.
 CREATE TABLE {schema}.version (
     version bigint PRIMARY KEY,
     made timestamptz NOT NULL DEFAULT now(),
-    -- The oldest version of a program that may use these tables, so that programs of two versions run at
-    -- once while one replaces the other. Null: only this one.
+    -- The oldest version of a program that may use these tables, so that programs of two versions can run at once
+    -- while one replaces the other. Null: only this one.
     serves bigint
 );
 
--- One row a name: who has it, until when, and what is done.
+-- The names: which process has each, until when, and what is done.
 CREATE TABLE {schema}.progress (
     name text PRIMARY KEY,
-    -- The number of the life that has the name. It grows, and each job has it (`Job::fence`).
+    -- The number of the life that has the name. It grows, and each job gets it (`Job::fence`).
     epoch bigint NOT NULL DEFAULT 0,
-    -- A random number of this life. After a failover to a server that lagged behind, one epoch may
-    -- be handed out twice: so each write compares both. 0: the name was given back.
+    -- A random number of this life. After a failover to a server that lagged behind, an epoch may be handed out
+    -- twice, so each write compares both. 0: the name was given back.
     token bigint NOT NULL DEFAULT 0,
     -- The history of the server (`pg_walfile_name`) in which the life began.
     timeline bigint NOT NULL DEFAULT 0,
     holder text NOT NULL DEFAULT '',
-    -- By this server's clock.
+    -- By the clock of this server.
     expires timestamptz NOT NULL DEFAULT '-infinity',
-    -- When that was written. If it is ahead, the clock was set back since.
+    -- When that was written. If this is ahead of the clock, the clock was set back since.
     renewed timestamptz NOT NULL DEFAULT '-infinity',
-    -- The number of saves. It settles a commit whose answer was lost.
+    -- The number of saves. It decides about a commit whose answer was lost.
     saves bigint NOT NULL DEFAULT 0,
-    -- The highest index of the unbroken run that is done; null while there is none.
+    -- The highest index of the unbroken run that is done; null if there is none.
     watermark bigint,
     -- The lowest index that is not done; null before the first save.
     next bigint,
-    -- The time at which the watermark moved last.
+    -- When the watermark last moved.
     moved timestamptz
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
 
--- The jobs that are done above `next`, 8192 to a row: bit i of piece p is the job 8192 * p + i. A
--- piece in which all are done has no bytes.
+-- The jobs that are done above `next`, 8192 to a row: bit i of piece p is the job 8192 * p + i. A piece in which all
+-- are done has no bytes.
 CREATE TABLE {schema}.done (
     name text NOT NULL,
     piece bigint NOT NULL,
@@ -59,7 +59,7 @@ CREATE TABLE {schema}.record (
     PRIMARY KEY (name, key)
 );
 
--- The moves that were made by hand.
+-- The moves made by hand.
 CREATE TABLE {schema}.move (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name text NOT NULL,
@@ -71,7 +71,7 @@ CREATE TABLE {schema}.move (
 );
 CREATE INDEX move_of ON {schema}.move (name, id);
 
--- What an operator asked for while a consumer had the name. The holder does it at its next save.
+-- What an operator asked for while a consumer had the name. The consumer does it at its next save.
 CREATE TABLE {schema}.wish (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name text NOT NULL,

@@ -1,15 +1,15 @@
--- The bytes of answers, and the calls whose answers are larger than what the server keeps until the commit.
+-- The bytes of answers, and the calls whose answers are larger than what the server buffers until the commit.
 
--- A call that writes answers with at most 8 kB, and so much the server keeps until the commit. With more it would
--- wait for its caller to read, within the transaction: a process that stands still would keep all that the call has
--- locked, for ever. What does not fit is loaded by a call that only reads, or the call is a procedure that commits
--- before it answers (`turn_and_commit`). This is the room without the names of the columns and without what the
--- protocol adds. A character may become longer in another encoding. (A session has one, so plans may have the number.)
+-- A call that writes answers with at most 8 kB, which the server buffers until the commit. With more, it would wait
+-- within the transaction for its caller to read: a stopped process would keep all the locks of the call for ever.
+-- What does not fit is loaded by a call that only reads, or the call is a procedure that commits before it answers
+-- (`turn_and_commit`). This is the room without the column names and without what the protocol adds. A character may
+-- become longer in another encoding. (A session has one encoding, so plans may contain the number.)
 CREATE FUNCTION answer_room() RETURNS int LANGUAGE sql IMMUTABLE AS
 $$ SELECT CASE WHEN getdatabaseencoding() = pg_client_encoding() THEN 7600 ELSE 2500 END $$;
 
--- Those of these answers that fit into a third of this room, and the number of the others. It returns the room that is
--- left. (A row has 7 bytes and 4 for each column beside its values, and its numbers are longer than their text.)
+-- The answers that fit into a third of this room, and the number of the others. Returns the room that is left. (A row
+-- has 7 bytes and 4 for each column beside its values, and its numbers are longer than their text.)
 CREATE FUNCTION fitting(p_told answer[], p_room int, OUT told answer[], OUT room int) LANGUAGE plpgsql AS $$
 DECLARE v_fit record;
 BEGIN
@@ -18,14 +18,14 @@ BEGIN
     WHERE f.bytes <= p_room / 3 - 150;
     told := p_told;
     IF v_fit.count < cardinality(p_told) THEN
-        -- Of the lines that do not fit, those are counted that the log has by default.
+        -- Of the lines that do not fit, only those that the log has by default are counted.
         told := p_told[:v_fit.count] || more_answer(cardinality(p_told) - v_fit.count, (SELECT count(*) FROM unnest(p_told[v_fit.count + 1:]) t
             WHERE t.what = 'line' AND t.outcome NOT IN ('held', 'skipped')));
     END IF;
     room := p_room - v_fit.bytes - 150;
 END $$;
 
--- The same for a call whose answer has hardly anything else.
+-- The same for a call whose answer has little else.
 CREATE FUNCTION few(p_told answer[]) RETURNS SETOF answer LANGUAGE plpgsql AS $$
 BEGIN
     IF cardinality(p_told) > 0 THEN RETURN QUERY SELECT t.* FROM fitting(p_told, answer_room() * 3 / 2) f, unnest(f.told) t; END IF;
@@ -35,8 +35,8 @@ CREATE FUNCTION more_answer(p_count bigint, p_lines bigint DEFAULT 0) RETURNS an
 $$ SELECT ROW('more', p_count, NULL, NULL, NULL, p_lines, NULL, NULL, NULL, NULL,
     NULL, NULL, NULL, NULL, NULL, NULL, NULL)::answer $$;
 
--- Warns the caller. The server sends a warning at once, within the transaction, and would wait with all that it has locked for a
--- caller that reads none of them. So a transaction has eight, which are short.
+-- Warns the caller. The server sends a warning at once, within the transaction, and would wait with all its locks for
+-- a caller that does not read. So a transaction has eight at most, which are short.
 CREATE FUNCTION warn(p_what text, p_reason text, p_hint text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     c_most CONSTANT int := 8;
@@ -48,14 +48,15 @@ BEGIN
         USING HINT = p_hint || CASE WHEN v_nth = c_most THEN ' This transaction warns no more, whatever else it finds.' ELSE '' END;
 END $$;
 
--- The calls that commit before they answer: so a caller that reads the answer slowly, or not at all, keeps nothing locked. They are
--- for answers that do not fit into what the server keeps until the commit (see `answer_room`), and no part of a
--- transaction of the caller's.
+-- The calls that commit before they answer: a caller that reads the answer slowly, or not at all, keeps nothing
+-- locked. They are for answers that do not fit into what the server buffers until the commit (see `answer_room`), and
+-- cannot be part of a transaction of the caller.
 --
--- A procedure that commits has the rights and the settings of its caller, so each one calls a function. Its answers are
--- one row: the numbers of all answers, and their texts. It needs READ COMMITTED, whatever the default of the user is.
+-- A procedure that commits has the rights and the settings of its caller, so each one calls a function. Its answers
+-- are one row: the numbers of all answers, and their texts. It needs READ COMMITTED, whatever the user has as
+-- default.
 
--- Begins the transaction anew, at the level that these calls need.
+-- Begins a new transaction at the level that these calls need.
 CREATE PROCEDURE begin_anew() LANGUAGE plpgsql AS $$
 BEGIN
     ROLLBACK;
@@ -84,8 +85,8 @@ BEGIN
     COMMIT;
 END $$;
 
--- For several queues: what they lock is so held for no answer of the caller's. The caller names them in one order, so that
--- two such calls do not wait for each other.
+-- For several queues: their locks are not held while the caller reads an answer. The caller names them in one order,
+-- so that two such calls do not wait for each other.
 CREATE PROCEDURE push_across_and_commit(p_queues text[], p_counts int[], p_kinds text[], p_payloads text[], p_settings text[],
     p_batches boolean[], INOUT numbers bigint[] DEFAULT NULL, INOUT texts text[] DEFAULT NULL) LANGUAGE plpgsql AS $$
 BEGIN
@@ -96,7 +97,7 @@ BEGIN
     COMMIT;
 END $$;
 
--- For jobs without settings: more of them than `push_plain` answers for within its transaction.
+-- For jobs without settings: more than `push_plain` answers for within its transaction.
 CREATE PROCEDURE push_plain_and_commit(p_queue text, p_kinds text[], p_payloads text[], INOUT numbers bigint[] DEFAULT NULL) LANGUAGE plpgsql AS $$
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN CALL {schema}.begin_anew(); END IF;

@@ -1,13 +1,13 @@
--- What a caller may say about a job or a queue. A misspelt word is refused: else it would be a limit that nobody
--- keeps, or a retry that nobody makes.
+-- What a caller may say about a job or a queue. A misspelt word is refused: otherwise it would be a limit that is not
+-- kept, or a retry that never comes.
 
--- (The server sends an error before it rolls back, so it is short, whatever the caller has said.)
+-- (The server sends an error before it rolls back, so the error is short, whatever the caller has said.)
 CREATE FUNCTION refuse(p_text text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     RAISE 'waterline: %', CASE WHEN length(p_text) > 1000 THEN left(p_text, 1000) || '…' ELSE p_text END USING ERRCODE = 'WQ002';
 END $$;
 
--- Refuses what is no object, and members that there are not.
+-- Refuses what is not an object, and unknown members.
 CREATE FUNCTION check_members(p_of text, p_object jsonb, p_known text[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF jsonb_typeof(p_object) <> 'object' THEN PERFORM refuse(format('%s is a JSON object, and not %s', p_of, p_object)); END IF;
@@ -16,7 +16,7 @@ BEGIN
     END IF;
 END $$;
 
--- The names that callers give have 1 to 255 bytes.
+-- Names that callers give have 1 to 255 bytes.
 CREATE FUNCTION check_name(p_of text, p_name text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF octet_length(p_name) NOT BETWEEN 1 AND 255 THEN
@@ -30,7 +30,7 @@ BEGIN
     PERFORM refuse(format('this call is for 256 jobs at most, and not for %s', cardinality(p_jobs)));
 END $$;
 
--- Refuses what no job is, before a row is made of it.
+-- Refuses what is not a job, before a row is made of it.
 CREATE FUNCTION check_job(p_kind text, p_payload text, p_most int) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF p_kind IS NULL OR p_payload IS NULL THEN
@@ -40,7 +40,7 @@ BEGIN
     PERFORM check_size('the payload of a job', p_payload, p_most);
 END $$;
 
--- Refuses a payload, or data, that has more bytes than the queue takes.
+-- Refuses a payload, or data, with more bytes than the queue takes.
 CREATE FUNCTION check_size(p_of text, p_text text, p_most int) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF octet_length(p_text) > p_most THEN
@@ -49,7 +49,7 @@ BEGIN
     END IF;
 END $$;
 
--- Refuses settings that no job has, and a retry that could not be reckoned at the end of an attempt.
+-- Refuses settings that no job can have, and a retry that could not be computed at the end of an attempt.
 CREATE FUNCTION check_settings(p_settings jsonb) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE v_unique jsonb := nullif(p_settings->'unique', 'null'); v_root jsonb := nullif(p_settings->'root', 'null');
 BEGIN
@@ -119,7 +119,7 @@ EXCEPTION WHEN data_exception THEN
     RAISE 'waterline: this retry is none: % (%)', p_retry, SQLERRM USING ERRCODE = 'WQ002';
 END $$;
 
--- Refuses options that no queue has, and limits that would bound nothing.
+-- Refuses options that no queue can have, and limits that would bound nothing.
 CREATE FUNCTION check_options(p_options jsonb) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE v_limit jsonb; v_rate jsonb; v_names text[] := '{}';
 BEGIN

@@ -1,6 +1,6 @@
 -- A clock that was set back, and the times that go back with it. The rule is that of `rules/set_back.rs`, and a test
--- compares the two: what was written at a time that is ahead goes back by as much as the clock, so that what had a minute
--- left has a minute left. A time that the user named stays.
+-- compares the two: what was written at a time that is ahead goes back as far as the clock, so that what had a minute
+-- left still has a minute left. A time that the user named stays.
 
 -- Notes the time, once a second.
 CREATE FUNCTION note_time(p_seen regclass, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
@@ -8,12 +8,12 @@ BEGIN
     IF pg_sequence_last_value(p_seen) < p_now - 1000 THEN PERFORM setval(p_seen, p_now); END IF;
 END $$;
 
--- True if the clock was set back since the latest time that was seen. By less it is corrected, and transactions come in
--- another order than that in which they have read it.
+-- Whether the clock was set back since the latest time that was seen. Smaller steps are corrections, and transactions
+-- do not commit in the order in which they read the clock.
 CREATE FUNCTION was_set_back(p_queue queue, p_now bigint) RETURNS boolean LANGUAGE sql AS
 $$ SELECT pg_sequence_last_value(p_queue.seen) > p_now + 1000 $$;
 
--- The milliseconds by which that goes back which was written then, if the clock went back by so many.
+-- How many milliseconds a time written then goes back, if the clock went back this far.
 CREATE FUNCTION shift_of(p_written bigint, p_now bigint, p_by bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS
 $$ SELECT CASE WHEN p_written > p_now THEN greatest(p_by, p_written - p_now) ELSE 0 END $$;
 
@@ -21,7 +21,7 @@ $$ SELECT CASE WHEN p_written > p_now THEN greatest(p_by, p_written - p_now) ELS
 CREATE FUNCTION last_tick(p_last bigint, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS
 $$ SELECT CASE WHEN p_last > p_now + 1000 THEN p_now ELSE p_last END $$;
 
--- The jobs with times that are ahead. Each of them is due, or has a lease, until a time to come.
+-- The jobs with times that are ahead. Each of them is due, or has a lease, until a time in the future.
 CREATE FUNCTION ahead_jobs(p_queue int, p_now bigint) RETURNS SETOF bigint LANGUAGE sql STABLE AS
 $$ SELECT r.number FROM unnest('{0,1,2,3}'::int[]) p(n), LATERAL (SELECT j.number FROM job j
         WHERE j.queue = p_queue AND j.state = 'ready' AND j.priority = p.n AND j.at > p_now AND j.since > p_now) r
@@ -33,9 +33,9 @@ CREATE FUNCTION ahead_ended(p_queue int, p_now bigint) RETURNS SETOF bigint LANG
 $$ SELECT e.number FROM ended e WHERE e.queue = p_queue AND e.died = false AND e.gone_at > p_now AND e.since > p_now
     UNION ALL SELECT e.number FROM ended e WHERE e.queue = p_queue AND e.died AND e.gone_at > p_now AND e.since > p_now $$;
 
--- The clock was set back by so much: moves what is ahead. The registers keep the later time until there is nothing
--- left to move, and so each call ticks: what a rollback has undone, what somebody has locked, and what is more than one
--- call takes, is done by the next one.
+-- Moves what is ahead of a clock that was set back this far. The registers keep the later time until there is nothing
+-- left to move, and so each call ticks: what a rollback has undone, what is locked, and what is more than one call
+-- takes is done by the next call.
 CREATE FUNCTION set_clock_back(p_queue queue, p_now bigint, p_by bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
 DECLARE c_most CONSTANT int := 5000; v_until bigint; v_count bigint; v_is_all boolean := true;
 BEGIN

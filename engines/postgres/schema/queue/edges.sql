@@ -1,31 +1,31 @@
 -- Jobs that wait for others: the doorbells of those that have ended, and who answers them.
 
--- Rings for those who wait for a job that has ended, is gone, or is there again.
+-- Rings for the jobs that wait for one that has ended, is gone, or is there again.
 CREATE FUNCTION ring_edges(p_queue int, p_number bigint, p_died boolean) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    -- One whose edge is not committed yet has its own doorbell.
+    -- A job whose edge is not committed yet has its own doorbell.
     IF pg_sequence_last_value('edge_bells') IS NULL THEN RETURN; END IF;
     IF EXISTS (SELECT FROM edge WHERE awaited = p_number) OR NOT is_read_committed() THEN
         INSERT INTO edge_bell (queue, awaited, died) VALUES (p_queue, p_number, p_died);
     END IF;
 END $$;
 
--- True if somebody has to answer doorbells. As long as no job was to wait for another one, there is nothing to look at.
+-- Whether there may be doorbells to answer. Until the first job is to wait for another one, there is nothing to read.
 CREATE FUNCTION has_edge_bells(p_queue int) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     IF pg_sequence_last_value('edge_bells') IS NULL THEN RETURN false; END IF;
     RETURN EXISTS (SELECT FROM edge_bell WHERE queue = p_queue);
 END $$;
 
--- Answers the doorbells of jobs that others wait for: those of 1,024 edges at most, and for 20 ms. `more`: another call at
--- once would do more. It never waits for a lock. Many may wait for one job, so a bell knows how far it is, and goes to the
--- end of the line behind each piece: the next calls go on, and each bell has its turn.
+-- Answers the doorbells of jobs that others wait for: for up to 1,024 edges, and for 20 ms. `more`: another call at
+-- once would do more. It never waits for a lock. Many jobs may wait for one, so a bell knows how far it is, and goes
+-- to the end of the line after each piece: the next calls go on, and each bell has its turn.
 CREATE FUNCTION resolve(p_queue queue, p_now bigint, OUT told answer[], OUT more boolean) LANGUAGE plpgsql AS $$
 DECLARE
     c_piece CONSTANT int := 64;
-    -- However long it takes, it does so many.
+    -- However long it takes, it does this many.
     c_least CONSTANT int := 16;
-    -- Equals that go away with a bell take less time than an edge.
+    -- Equal bells that go away with a bell take less time than an edge.
     c_equals CONSTANT int := 8;
     v_until timestamptz := clock_timestamp() + interval '20 ms';
     v_left int := 1024;
@@ -41,7 +41,7 @@ BEGIN
     told := '{}';
     more := false;
     IF NOT has_edge_bells(p_queue.id) THEN RETURN; END IF;
-    -- A push of this transaction rings anew (see `place`): its bell may be among those that go.
+    -- A push of this transaction rings again (see `place`): its bell may be among those that go.
     PERFORM set_config('waterline.rung', '', true) WHERE current_setting('waterline.rung', true) <> '';
     LOOP
         more := v_left <= 0 OR v_left <= 1024 - c_least AND clock_timestamp() >= v_until;
@@ -50,21 +50,21 @@ BEGIN
         EXIT WHEN NOT FOUND;
         v_left := v_left - 1;
         v_jobs := '{}';
-        -- Its equals ask for the same. One that has begun already begins anew for them.
+        -- Its equals ask for the same. One that has already begun starts again for them.
         WITH equals AS (DELETE FROM edge_bell WHERE id = ANY (ARRAY(SELECT id FROM edge_bell
             WHERE awaited = v_bell.awaited AND id <> v_bell.id ORDER BY id LIMIT 1024 FOR UPDATE SKIP LOCKED)) RETURNING died)
         SELECT bool_or(died) AS died, count(*) AS found INTO v_others FROM equals;
         v_bell.died := coalesce(v_bell.died, v_others.died);
         IF v_others.found > 0 AND v_bell.behind > 0 THEN v_bell.anew := 0; END IF;
         v_left := v_left - v_others.found / c_equals;
-        -- If it lives and nobody ends it just now, each later end sees the edges that there are. One that is set aside rings
-        -- when it is removed.
+        -- If it lives and no other transaction ends it now, each later end sees the edges that there are. A job that
+        -- is set aside rings when it is removed.
         PERFORM FROM job WHERE number = v_bell.awaited FOR KEY SHARE SKIP LOCKED;
         IF FOUND OR EXISTS (SELECT FROM damaged WHERE number = v_bell.awaited) THEN
             DELETE FROM edge_bell WHERE id = v_bell.id;
             CONTINUE;
         END IF;
-        -- A push that is not committed may let it live again.
+        -- A push that is not committed may make it live again.
         SELECT died INTO v_died FROM ended WHERE number = v_bell.awaited FOR KEY SHARE SKIP LOCKED;
         IF EXISTS (SELECT FROM job WHERE number = v_bell.awaited)
             OR NOT FOUND AND EXISTS (SELECT FROM ended WHERE number = v_bell.awaited) THEN
@@ -79,7 +79,7 @@ BEGIN
                     CASE WHEN v_left > 1024 - c_least THEN 'infinity' ELSE v_until END, p_now);
                 FOREACH v_told IN ARRAY v_piece.told LOOP told := told || v_told; END LOOP;
                 v_bell.behind := v_piece.upto;
-                -- What somebody has locked is looked at once more, when all others have been.
+                -- What is locked is tried again after all the others.
                 v_bell.anew := least(v_bell.anew, v_piece.missed - 1);
                 v_left := v_left - cardinality(v_jobs);
                 EXIT WHEN v_left <= 0 OR v_left <= 1024 - c_least AND clock_timestamp() >= v_until;
@@ -96,7 +96,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- The same as `answer_edges`. If that fails, it tells each job by itself, and sets those aside whose rows are damaged.
+-- The same as `answer_edges`. If that fails, it tells each job by itself, and sets aside those whose rows are
+-- damaged.
 CREATE FUNCTION answer_well(p_queue queue, p_awaited bigint, p_died boolean, p_jobs bigint[], p_until timestamptz, p_now bigint,
     OUT upto bigint, OUT missed bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
 DECLARE v_number bigint; v_one record;
@@ -117,20 +118,20 @@ EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit
     END LOOP;
 END $$;
 
--- Tells these jobs, which are in their order, that one has ended which they wait for: all, or those up to `upto`, if that
--- time has come. `missed` is the first one that somebody has locked, or one of whose edges somebody has.
+-- Tells these jobs, in their order, that a job they wait for has ended: all of them, or those up to `upto`, if that
+-- time has come. `missed` is the first one that is locked, or one of whose edges is locked.
 CREATE FUNCTION answer_edges(p_queue queue, p_awaited bigint, p_died boolean, p_jobs bigint[], p_until timestamptz, p_now bigint,
     OUT upto bigint, OUT missed bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
 DECLARE v_free bigint[]; v_mine bigint[]; v_die bigint[] := '{}'; v_rings boolean; v_number bigint; v_job job; v_told answer;
 BEGIN
     told := '{}';
-    -- The state is compared as text, so that no index is read of all jobs that wait.
+    -- The state is compared as text, so that no index of all waiting jobs is read.
     upto := p_jobs[cardinality(p_jobs)];
     v_free := ARRAY(SELECT j.number FROM job j WHERE j.number = ANY (p_jobs) ORDER BY j.number FOR UPDATE SKIP LOCKED);
     v_mine := ARRAY(SELECT e.job FROM edge e WHERE e.awaited = p_awaited AND e.job BETWEEN p_jobs[1] AND upto AND e.job = ANY (v_free)
         ORDER BY e.job FOR UPDATE SKIP LOCKED);
     IF cardinality(v_mine) < cardinality(p_jobs) THEN
-        -- One that is gone waits no more, and one whose edge is gone was answered, or waits for another one by now.
+        -- A job that is gone waits no more. If its edge is gone, it was answered, or waits for another job by now.
         SELECT min(n) INTO missed FROM unnest(p_jobs) n WHERE n <> ALL (v_mine) AND EXISTS (SELECT FROM job j WHERE j.number = n)
             AND EXISTS (SELECT FROM edge e WHERE e.awaited = p_awaited AND e.job = n);
     END IF;
@@ -166,7 +167,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- True if nobody has locked an edge of this job, so that its end waits for no lock.
+-- Whether no edge of this job is locked, so that its end waits for no lock.
 CREATE FUNCTION has_free_edges(p_job bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE v_free int;
 BEGIN

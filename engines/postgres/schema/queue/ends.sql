@@ -1,7 +1,6 @@
--- The ends of attempts, and what becomes of the job and of those who wait for it.
+-- The ends of attempts, and what they mean for the job and for those that wait for it.
 
--- The pause before the next attempt, in milliseconds; null: there is none. `p_attempt` is the number
--- of attempts that have failed.
+-- The pause before the next attempt, in milliseconds; null: none. `p_attempt` is the number of failed attempts.
 CREATE FUNCTION pause_of(p_retry jsonb, p_attempt int, p_chance float8) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     v_first float8 := least(coalesce((p_retry->>'first_ms')::float8, 1000), 3.2e16);
@@ -12,23 +11,23 @@ DECLARE
     v_pause float8;
 BEGIN
     IF p_attempt >= v_attempts THEN RETURN NULL; END IF;
-    -- An exponent that is bounded, since a power beyond the largest number is an error.
+    -- The exponent is bounded, since a power beyond the largest number is an error.
     v_times := CASE coalesce(p_retry->>'growth', 'doubling')
         WHEN 'doubling' THEN power(2::float8, least(p_attempt - 1, 200))
         WHEN 'factor' THEN exp(least(ln(greatest(coalesce((p_retry->>'factor')::float8, 2), 1)) * (p_attempt - 1), 200))
         WHEN 'quadratic' THEN p_attempt::float8 * p_attempt
         ELSE 1 END;
     v_pause := CASE WHEN p_retry->>'growth' = 'fixed' THEN v_first ELSE least(v_first * v_times, v_cap) END;
-    -- A million years: a time that is added to it stays a number.
+    -- A million years: a time to which it is added is still a number.
     v_pause := least(greatest(v_pause * (1 - v_jitter * (1 - p_chance)), 0), 3.2e16);
     RETURN ceil(round(v_pause::numeric, 6))::bigint;
 END $$;
 
--- The end of the time for which an ended job is kept; null: for ever.
+-- Until when an ended job is kept; null: for ever.
 CREATE FUNCTION kept_until(p_time bigint, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS
 $$ SELECT CASE WHEN p_time < 0 THEN NULL ELSE p_now + least(p_time, 32000000000000000) END $$;
 
--- Tells of a job, or that those who wait for it look at it, since its data or its error is long.
+-- Tells about a job; or that its waiters read it, since its data or its error is long.
 CREATE FUNCTION told_briefly(p_id text, p_state text, p_data text, p_error text DEFAULT NULL) RETURNS answer LANGUAGE plpgsql AS $$
 BEGIN
     IF coalesce(octet_length(p_data), 0) + coalesce(octet_length(p_error), 0) > 65536 THEN RETURN more_answer(1); END IF;
@@ -47,10 +46,10 @@ BEGIN
 END $$;
 
 -- What a job leaves beside its row: an id to remember, and places in limits. Its key and its kind are there only if a
--- limit bounds how many of them run at once: nobody waits for the end of another one.
+-- limit bounds how many of them run at once: otherwise no job waits for the end of another one.
 CREATE TYPE leaving AS (queue int, name text, ids_for bigint, key text, kind text);
 
--- The places that a job leaves if it runs.
+-- The places that a running job leaves.
 CREATE FUNCTION left_by(p_queue queue, p_job job) RETURNS leaving LANGUAGE plpgsql AS $$
 DECLARE v_left leaving;
 BEGIN
@@ -65,7 +64,7 @@ BEGIN
     RETURN v_left;
 END $$;
 
--- Remembers the ids of jobs that are gone, and rings at the limits that they leave, once at each. It returns those of
+-- Remembers the ids of jobs that are gone, and rings once at each limit that they leave. It returns those of
 -- `p_claims`, at which it does not ring.
 CREATE FUNCTION leave_behind(p_left leaving[], p_claims int, p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE v_one leaving; v_name text; v_freed text[] := '{}'; v_rings boolean := false;
@@ -127,7 +126,7 @@ BEGIN
     RETURN v_told;
 END $$;
 
--- Ends a job that waits and is not to run: it is dead with this error, or was skipped for this reason.
+-- Ends a waiting job that is not to run: it is dead with this error, or was skipped for this reason.
 CREATE FUNCTION end_unrun(p_queue queue, p_job job, p_error text, p_skipped text, p_now bigint)
 RETURNS answer[] LANGUAGE plpgsql AS $$
 DECLARE v_id text := id_of(p_job.name, p_job.number);
@@ -141,13 +140,14 @@ BEGIN
         || line('skipped', v_id, p_job.kind, p_job.failures, p_skipped);
 END $$;
 
--- The end of an attempt whose lease is over. A stop wins: it has cut the attempt short, so neither the silence behind it nor
--- the death of the process says anything of the job. (The rules are those of `rules/ends.rs`, and a test compares the two.)
+-- How an attempt whose lease has expired ends. A stop wins: it has cut the attempt short, so neither the silence
+-- after it nor the death of the process says anything about the job. (The rules are those of `rules/ends.rs`, and a
+-- test compares the two.)
 CREATE FUNCTION end_of_lease(p_silent boolean, p_stopping boolean) RETURNS text LANGUAGE sql IMMUTABLE AS
 $$ SELECT CASE WHEN p_stopping THEN 'put_back' WHEN p_silent THEN 'failed' ELSE 'crashed' END $$;
 
 -- What becomes of a job whose attempt has ended: finish, die or wait (until it is due; `named`: the user named that
--- time), with this error and so many failures and crashes.
+-- time), with this error and these numbers of failures and crashes.
 CREATE FUNCTION next_of(p_queue queue, p_job job, p_end text, p_at bigint, p_error text, p_lasted bigint, p_now bigint,
     OUT next text, OUT due bigint, OUT named boolean, OUT error text, OUT failures int, OUT crashes int) LANGUAGE plpgsql AS $$
 DECLARE
@@ -185,7 +185,7 @@ BEGIN
             next := 'die';
             error := 'its process died ' || CASE WHEN crashes = 1 THEN 'once' ELSE crashes || ' times' END || ' while it ran';
         ELSIF crashes > 1 THEN
-            -- Each process that is up takes it anew, so a job that kills them all must not come at once.
+            -- Each process that is up takes it in turn, so a job that kills them all must not come back at once.
             due := p_now + ceil(least(1000 * power(2::float8, least(crashes - 2, 30)), 300000) * chance())::bigint;
         END IF;
     ELSE
@@ -193,9 +193,9 @@ BEGIN
     END CASE;
 END $$;
 
--- Ends an attempt of a running job, which the caller has locked. `p_end` is finished, failed (again at
--- `p_at`, or as its retry says), snoozed (until `p_at`), buried, put_back or crashed. `p_at` is a time that the user
--- named, or, up to 0, so many milliseconds from now. The caller rings at the limits that it leaves.
+-- Ends an attempt of a running job, which the caller has locked. `p_end` is finished, failed (again at `p_at`, or as
+-- its retry says), snoozed (until `p_at`), buried, put_back or crashed. `p_at` is a time that the user named, or, up
+-- to 0, a delay in milliseconds from now. The caller rings at the limits that the job leaves.
 CREATE FUNCTION end_one(p_queue queue, p_job job, p_end text, p_at bigint, p_error text, p_data text,
     p_lasted bigint, p_now bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
 DECLARE
@@ -241,7 +241,7 @@ BEGIN
         RETURN;
     END IF;
     UPDATE job SET state = 'ready', at = greatest(v_new.due, p_now), token = NULL,
-        -- Of those that are due at one time, the first is the one that was pushed first.
+        -- Of the jobs that are due at the same time, the one pushed first is the first.
         place = CASE WHEN v_new.due > p_now THEN number ELSE nextval('place') END, failures = v_new.failures,
         crashes = v_new.crashes, due = v_new.due, named = v_new.named,
         since = CASE WHEN v_new.next = 'anew' AND v_new.due > p_now THEN coalesce(resubmitted, p_now) ELSE p_now END,
@@ -255,7 +255,7 @@ BEGIN
     told := told || told_briefly(v_id, CASE WHEN v_new.due <= p_now THEN 'ready' ELSE 'scheduled' END, p_data);
 END $$;
 
--- Sets a job aside whose row makes calls fail. Those who wait for it go on to wait.
+-- Sets aside a job whose row makes calls fail. Its waiters go on waiting.
 CREATE FUNCTION set_aside(p_queue queue, p_number bigint, p_reason text, p_now bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
 DECLARE v_job job; v_id text;
 BEGIN

@@ -1,12 +1,12 @@
--- The ends that a worker calls: of many attempts at once.
+-- The ends that a worker calls, for many attempts at once.
 
--- Ends that were written, by their places among those that were asked for, with the queues of their jobs. Of them,
--- `dropped` are not kept. `freed`: the limits whose places are free now.
+-- Ends that were written, by their places among those that were asked for, with the queues of their jobs. `dropped`:
+-- those that are not kept. `freed`: the limits whose places are free now.
 CREATE TYPE ending AS (places bigint[], queues int[], dropped bigint[], freed text[]);
 
--- The most common ends: jobs of a queue without limits which finish and leave nothing (null: no such queue). It
--- returns their places. What this does not take, `finish_kept` does, and then `end_one`. All three compare the token
--- alone: with the state, the planner would take the index of running jobs, whose dead entries it does not know.
+-- The most common ends: jobs of a queue without limits which finish and leave nothing (null: there is no such queue).
+-- It returns their places. What this does not take, `finish_kept` does, and then `end_one`. All three compare the
+-- token alone: with the state, the planner would take the index of running jobs, whose dead entries it does not know.
 CREATE FUNCTION finish_dropped(p_queue int, p_numbers bigint[], p_tokens bigint[], p_ends text[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE v_places bigint[];
@@ -20,7 +20,7 @@ BEGIN
     END IF;
     IF cardinality(p_numbers) > 64 THEN
         WITH d AS (
-            -- All who lock many jobs go by their numbers, or they would wait for each other.
+            -- All calls that lock many jobs go by their numbers, or they would wait for each other.
             DELETE FROM job j USING (
                 SELECT * FROM unnest(p_numbers, p_tokens, p_ends) WITH ORDINALITY u(number, token, end_, place)
                 WHERE u.end_ = 'finished' ORDER BY u.number) a
@@ -30,7 +30,7 @@ BEGIN
         SELECT coalesce(array_agg(place), '{}') INTO v_places FROM d;
         RETURN v_places;
     END IF;
-    -- A join with arrays of few jobs would cost half as much again. The time of this one grows with their square.
+    -- With few jobs, a join with arrays would cost half as much again. The time of this one grows with their square.
     WITH d AS (
         DELETE FROM job j WHERE j.number = ANY (p_numbers) AND j.token = p_tokens[array_position(p_numbers, j.number)]
             AND p_ends[array_position(p_numbers, j.number)] = 'finished' AND j.resubmit IS NULL AND j.skips_from IS NULL
@@ -40,8 +40,8 @@ BEGIN
     RETURN v_places;
 END $$;
 
--- Ends jobs that finish, whatever they leave. Limits of the queue `p_claims` are told to the caller, who
--- takes up its held jobs; other bells ring.
+-- Ends jobs that finish, whatever they leave. Limits of the queue `p_claims` are returned to the caller, who takes
+-- its held jobs; other bells ring.
 CREATE FUNCTION finish_kept(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_datas text[], p_claims int, p_now bigint)
 RETURNS ending LANGUAGE plpgsql AS $$
 DECLARE v_ended ending; v_left leaving[];
@@ -52,7 +52,7 @@ BEGIN
             WHERE u.end_ = 'finished' ORDER BY u.number) a
         WHERE j.number = a.number AND j.token = a.token AND j.resubmit IS NULL AND j.skips_from IS NULL AND q.id = j.queue
         RETURNING j.*, a.place AS asked, a.data AS new_data, q.ids_for, coalesce(j.retention, q.retention) AS time,
-            -- As `left_by` says. (A look with a limit is one for each job, and never a list of all limits.)
+            -- As in `left_by`. (A query with a limit is run for each job, and never reads a list of all limits.)
             CASE WHEN j.key IS NOT NULL AND (q.limit_sorts LIKE '%a%' OR q.limit_sorts LIKE '%k%' AND (SELECT true FROM limits l
                 WHERE l.queue = j.queue AND l.name = 'k' || j.key AND l.at_once IS NOT NULL LIMIT 1)) THEN j.key END AS left_key,
             CASE WHEN j.counted AND q.limit_sorts LIKE '%c%' AND (SELECT true FROM limits l
@@ -75,12 +75,13 @@ BEGIN
     RETURN v_ended;
 END $$;
 
--- The answers to ends, and the limits of the queue `p_claims` whose places are free now. If all have ended well
--- and are in one state, there is no answer: `is_all` says so, and `state` which one. `told` has what else happened.
+-- The answers to ends, and the limits of the queue `p_claims` whose places are free now. If all have ended well and
+-- are in one state, there is no answer: then `is_all` is true, and `state` is that state. `told` has what else
+-- happened.
 CREATE TYPE ends AS (is_all boolean, state text, answers answer[], told answer[], freed text[]);
 
 -- Ends attempts. There is a row `ended` for those of each outcome and state. `p_done` are the places of those that
--- `finish_dropped` has ended of the queue `p_drops`.
+-- `finish_dropped` has ended in the queue `p_drops`.
 CREATE FUNCTION end_many(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_ats bigint[], p_errors text[],
     p_datas text[], p_resolve boolean, p_claims int, p_drops int, p_done bigint[]) RETURNS ends LANGUAGE plpgsql AS $$
 DECLARE
@@ -131,8 +132,8 @@ BEGIN
     RETURN v_ends;
 END $$;
 
--- Rings for those who wait for the jobs at these places, which have finished, and returns the queues of these jobs.
--- A new statement: it sees each edge that was there when the rows of these jobs were locked.
+-- Rings for the waiters of the jobs at these places, which have finished, and returns the queues of these jobs. A new
+-- statement: it sees each edge that was there when the rows of these jobs were locked.
 CREATE FUNCTION ring_edges_of(p_queues int[], p_numbers bigint[], p_places bigint[]) RETURNS int[] LANGUAGE plpgsql AS $$
 DECLARE v_rung int[];
 BEGIN
@@ -144,8 +145,8 @@ BEGIN
     RETURN v_rung;
 END $$;
 
--- Ends attempts, but for those at the places `p_done`. If that fails, it ends each one by itself, so that one whose row is
--- damaged is in nobody's way.
+-- Ends attempts, except those at the places `p_done`. If that fails, it ends each one by itself, so that a damaged
+-- row holds up no others.
 CREATE FUNCTION end_others(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_ats bigint[], p_errors text[],
     p_datas text[], p_done bigint[], p_now bigint, OUT answers answer[], OUT told answer[], OUT queues int[]) LANGUAGE plpgsql AS $$
 DECLARE v_at bigint; v_one record; v_told answer; v_reason text;
@@ -175,7 +176,7 @@ EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit
     answers := ARRAY(SELECT ended_answer(a.outcome, a.state, array_agg(a.more::bigint)) FROM unnest(answers) a GROUP BY a.outcome, a.state);
 END $$;
 
--- Ends attempts one by one, but for those at the places `p_done`.
+-- Ends attempts one by one, except those at the places `p_done`.
 CREATE FUNCTION end_each(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_ats bigint[], p_errors text[],
     p_datas text[], p_done bigint[], p_now bigint, OUT answers answer[], OUT told answer[], OUT queues int[]) LANGUAGE plpgsql AS $$
 DECLARE
@@ -206,7 +207,7 @@ BEGIN
         IF NOT FOUND THEN
             SELECT CASE WHEN died THEN 'dead' ELSE 'finished' END INTO v_state FROM ended WHERE number = v_job.number;
         END IF;
-        -- One element in a statement of its own is put into the list, which is else copied each time.
+        -- A single element in a statement of its own is appended in place; otherwise the list is copied each time.
         FOREACH v_one IN ARRAY v_told LOOP told := told || v_one; END LOOP;
         v_outcomes[v_at] := 'counted';
         v_states[v_at] := v_state;
@@ -222,16 +223,16 @@ CREATE FUNCTION ended_answer(p_outcome text, p_state text, p_places bigint[]) RE
 $$ SELECT ROW('ended', NULL, NULL, p_outcome, p_state, NULL, NULL, NULL, NULL, NULL,
     NULL, NULL, NULL, NULL, NULL, NULL, array_to_string(p_places, ','))::answer $$;
 
--- Refuses data that have more bytes than the queues of these jobs take.
+-- Refuses data with more bytes than the queues of these jobs take.
 CREATE FUNCTION check_datas(p_jobs bigint[], p_datas text[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM check_size('the data of a job', u.data, q.max_payload) FROM unnest(p_jobs, p_datas) u(number, data)
         JOIN job j ON j.number = u.number JOIN queue q ON q.id = j.queue WHERE u.data IS NOT NULL;
 END $$;
 
--- For every language: ends jobs well. The answer has the numbers of those that counted: one that is
--- missing was no longer the caller's, and nothing was written for it. Behind writes of the caller's
--- own in one transaction, their effects and the end are one.
+-- For every language: ends jobs well. The answer has the numbers of those that counted: a job that is missing was no
+-- longer the caller's, and nothing was written for it. After writes of the caller in one transaction, their effects
+-- and the end are one.
 CREATE FUNCTION finish(p_jobs bigint[], p_tokens bigint[], p_data text[] DEFAULT NULL) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -252,8 +253,8 @@ BEGIN
     RETURN ARRAY(SELECT p_jobs[n::int] FROM unnest(v_ends.answers) a, unnest(string_to_array(a.more, ',')) n WHERE a.outcome <> 'halt');
 END $$;
 
--- The same, with answers as `turn` has. With `p_all`, a lease that is over is an error: then nothing of
--- the caller's transaction can be committed.
+-- The same, with answers like those of `turn`. With `p_all`, an expired lease is an error: then nothing in the
+-- caller's transaction can be committed.
 CREATE FUNCTION end_in(p_jobs bigint[], p_tokens bigint[], p_datas text[], p_all boolean) RETURNS SETOF answer
 LANGUAGE plpgsql AS $$
 DECLARE v_ends ends;
@@ -268,9 +269,8 @@ BEGIN
     RETURN QUERY SELECT * FROM few(v_ends.told) UNION ALL SELECT * FROM unnest(v_ends.answers);
 END $$;
 
--- What has become of ends whose answer was lost: held (it was not written), counted, or gone (the job
--- is no longer where a token says more), in their order. It waits for a transaction that may be about
--- to write one.
+-- What became of ends whose answer was lost: held (it was not written), counted, or gone (the job is no longer where
+-- a token says more), in their order. It waits for a transaction that may be about to write one.
 CREATE FUNCTION ended_by(p_jobs bigint[], p_tokens bigint[], OUT outcomes text[], OUT states text[]) LANGUAGE plpgsql AS $$
 BEGIN
     IF cardinality(p_jobs) > 256 THEN PERFORM refuse_count(p_jobs); END IF;
@@ -282,8 +282,8 @@ BEGIN
         LEFT JOIN job j ON j.number = a.number LEFT JOIN ended e ON e.number = a.number;
 END $$;
 
--- The same for attempts that have failed. Each is tried again after its `p_delays` milliseconds, or,
--- without one, as its retry says. One of `p_bury` is dead, whatever attempts are left.
+-- The same for attempts that have failed. Each is tried again after its `p_delays` milliseconds, or, without one, as
+-- its retry says. A job of `p_bury` is dead, whatever attempts are left.
 CREATE FUNCTION fail(p_jobs bigint[], p_tokens bigint[], p_errors text[] DEFAULT NULL, p_delays bigint[] DEFAULT NULL,
     p_bury boolean[] DEFAULT NULL) RETURNS bigint[] LANGUAGE plpgsql AS $$
 BEGIN
@@ -294,8 +294,8 @@ BEGIN
         coalesce(p_errors, '{}'), '{}');
 END $$;
 
--- The same for jobs that are not ready: each comes again after its `p_delays` milliseconds (without one,
--- at once), and the attempt does not count.
+-- The same for jobs that are not ready: each comes again after its `p_delays` milliseconds (without one, at once),
+-- and the attempt does not count.
 CREATE FUNCTION snooze(p_jobs bigint[], p_tokens bigint[], p_delays bigint[] DEFAULT NULL) RETURNS bigint[] LANGUAGE plpgsql AS $$
 BEGIN
     RETURN counted(p_jobs, p_tokens, array_fill('snoozed'::text, ARRAY[cardinality(p_jobs)]),

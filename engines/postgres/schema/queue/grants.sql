@@ -1,9 +1,10 @@
--- Who may call what. The functions run with the rights of the owner of the schema, and look names up
--- in this schema alone. They are nobody's until one of three roles has them, which are named after the
--- schema: `_push` pushes and looks at a job, `_work` claims and ends jobs, `_operate` does all. Make others members:
+-- Who may call what. The functions run with the rights of the owner of the schema, and look names up in this schema
+-- alone. Only three roles may call them, which are named after the schema: `_push` pushes and reads a job, `_work`
+-- claims and ends jobs, `_operate` does all. Make other roles their members:
 -- GRANT waterline_work TO my_service.
 
--- Makes the roles, if the caller may, and gives them their rights. The owner calls it again where somebody else makes them.
+-- Makes the roles, if the caller may, and gives them their rights. The owner calls it again after another user has
+-- made them.
 CREATE OR REPLACE FUNCTION grant_roles() RETURNS void LANGUAGE plpgsql SET search_path = {schema}, pg_temp AS $grants$
 DECLARE
     f record;
@@ -22,13 +23,13 @@ BEGIN
             BEGIN
                 EXECUTE format('CREATE ROLE %I NOLOGIN', v_role);
             EXCEPTION WHEN duplicate_object OR unique_violation THEN
-                -- Roles are those of all databases: another one makes it just now.
+                -- Roles belong to all databases: another session is just making it.
                 NULL;
             END;
         END IF;
         IF EXISTS (SELECT FROM pg_roles WHERE rolname = v_role) THEN
             EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', v_schema, v_role);
-            -- A program asks which version there is before it migrates.
+            -- A program asks for the version before it migrates.
             EXECUTE format('GRANT SELECT ON version TO %I', v_role);
         ELSE
             RAISE WARNING 'waterline: there is no role "%", and this user may make none, so nobody but the owner may call the functions', v_role
@@ -38,9 +39,9 @@ BEGIN
     FOR f IN SELECT p.oid::regprocedure AS name, p.proname, p.prokind FROM pg_proc p WHERE p.pronamespace = quote_ident(v_schema)::regnamespace LOOP
         EXECUTE format('REVOKE ALL ON ROUTINE %s FROM PUBLIC', f.name);
         IF f.proname = ANY (v_push || v_work || v_operate) THEN
-            -- Without these settings, each call would be planned anew, or by what a queue was like when it was
-            -- empty. A plan without sequential scans looks so dear that it would be compiled each time.
-            -- A procedure that commits can have no such settings, nor the rights of the owner: it calls a function.
+            -- Without these settings, each call would be planned anew, or by what the queue was like when it was
+            -- empty. A plan without sequential scans looks so expensive that it would be compiled each time. A
+            -- procedure that commits can have no such settings, nor the rights of the owner: it calls a function.
             IF f.prokind = 'f' THEN
                 EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER SET search_path = %I, pg_temp SET plan_cache_mode = force_generic_plan '
                     'SET enable_seqscan = off SET jit = off', f.name, v_schema);

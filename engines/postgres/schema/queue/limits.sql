@@ -40,15 +40,15 @@ BEGIN
         v_bucket.level := floor(v_bucket.level / v_bucket.unit) * p_limit.rate_per;
         v_bucket.unit := p_limit.rate_per;
     END IF;
-    -- After a jump back of the clock, tokens come from then on.
+    -- After a jump back of the clock, tokens are counted from that time on.
     v_bucket.level := least(v_bucket.level + greatest(p_now - v_bucket.since, 0) * p_limit.rate_count * 1000000::numeric,
         p_limit.rate_burst * p_limit.rate_per + p_limit.rate_count * 1000000::numeric - 1);
     v_bucket.since := p_now;
     RETURN v_bucket;
 END $$;
 
--- The time at which a rate has the tokens for a job of this cost. One that costs more than a full
--- bucket needs a full one, and leaves a debt.
+-- When a rate has the tokens for a job of this cost. A job that costs more than a full bucket needs a full one, and
+-- leaves a debt.
 CREATE FUNCTION tokens_at(p_limit limits, p_bucket bucket, p_cost int) RETURNS bigint LANGUAGE sql AS
 $$ SELECT p_bucket.since + least(ceil(greatest(least(p_cost, p_limit.rate_burst) * p_limit.rate_per - p_bucket.level, 0)
     / (p_limit.rate_count * 1000000::numeric)), 1::bigint << 55)::bigint $$;
@@ -59,8 +59,8 @@ BEGIN
     ON CONFLICT (queue, name) DO UPDATE SET level = excluded.level, unit = excluded.unit, since = excluded.since;
 END $$;
 
--- Rings for the held jobs of a limit, but for these: now if one may begin, or when it has the tokens for the first of
--- them. If the limit is full, the end of a job rings.
+-- Rings for the held jobs of a limit, except for these: now if one may begin, or when there are the tokens for the
+-- first of them. If the limit is full, the end of a job rings.
 CREATE FUNCTION ring_later(p_queue int, p_name text, p_but bigint[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE v_limit limits := bounds_of(p_queue, p_name); v_cost int; v_at bigint := p_now;
 BEGIN
@@ -76,16 +76,16 @@ BEGIN
     INSERT INTO freed (queue, at, name) VALUES (p_queue, v_at, p_name);
 END $$;
 
--- The first limit that holds a job. Jobs in the lines of their kinds stand between two ranges of the index, and each range
--- has a look of its own, since the planner would else read all jobs that are held.
+-- The first limit that holds a job. Jobs in the lines of their kinds stand between two ranges of the index, and each
+-- range is read by a query of its own, since the planner would otherwise read all held jobs.
 CREATE FUNCTION first_held(p_queue int) RETURNS text LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN coalesce((SELECT held_by FROM job WHERE queue = p_queue AND state = 'held' AND held_by < 'o' ORDER BY held_by LIMIT 1),
         (SELECT held_by FROM job WHERE queue = p_queue AND state = 'held' AND held_by >= 'p' ORDER BY held_by LIMIT 1));
 END $$;
 
--- Makes some of the jobs ready that limits hold, whose limits have changed. True: there may be more. Claims have to begin
--- further back then, since the jobs are in their old places.
+-- Makes ready some of the jobs held by limits that have changed. True: there may be more. Then claims have to begin
+-- further back, since the jobs are in their old places.
 CREATE FUNCTION release_held(p_queue queue) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     c_most CONSTANT int := 1024;
@@ -101,7 +101,7 @@ BEGIN
     RETURN v_count = c_most;
 END $$;
 
--- Ends the time of limits, piece by piece, in a queue that has none any more. True: there may be more.
+-- Makes the held jobs of a queue ready that has no limits any more, piece by piece. True: there may be more.
 CREATE FUNCTION end_limits(p_queue queue, p_until timestamptz) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     WHILE release_held(p_queue) LOOP

@@ -1,7 +1,7 @@
--- Looks. None of them reads more for a larger queue, but for `counts`, which then is kept for a while.
+-- Reads. None of them reads more in a larger queue, except `counts`, which is then kept for a while.
 
--- A job as it is shown. In the list of its state it has its place by `held_by` (those first that none
--- holds), by `priority` (of those that are ready or wait for others), by `place`, and by `tie`.
+-- A job as it is shown. Its place in the list of its state is by `held_by` (first those that no limit holds), by
+-- `priority` (of those that are ready or wait for others), by `place`, and by `tie`.
 CREATE VIEW jobs AS
 SELECT j.queue, j.number, j.name, id_of(j.name, j.number) AS id, shown(j.state, j.at, clock()) AS state,
     j.priority::int AS priority, CASE j.state WHEN 'running' THEN j.place ELSE j.at END AS place,
@@ -31,8 +31,8 @@ BEGIN
     RETURN QUERY SELECT * FROM jobs WHERE number = v_number LIMIT 1;
 END $$;
 
--- The numbers of jobs of a state in their order, behind this place. Each list is read from an index, from
--- the place on: so a page costs what it shows, however many jobs there are. It sees what its caller sees.
+-- The numbers of the jobs of a state in their order, after this place. Each list is read from an index, from the
+-- place on: so a page costs what it shows, however many jobs there are. It sees what its caller sees.
 CREATE FUNCTION places_of(p_queue int, p_state text, p_now bigint, p_held_by text, p_priority int, p_place bigint, p_tie bigint,
     p_most bigint) RETURNS SETOF bigint STABLE LANGUAGE plpgsql AS $$
 DECLARE
@@ -70,7 +70,7 @@ BEGIN
                     coalesce(p_place, -1), coalesce(p_tie, -1))
                 ORDER BY j.held_by, j.priority, j.at, j.place LIMIT p_most - v_got) a LIMIT p_most - v_got;
     WHEN 'scheduled' THEN
-        -- One bound, since an index begins at one of them, and that might be the lower one.
+        -- One bound, since an index scan begins at one of them, and that might be the lower one.
         IF p_place IS NULL OR p_place <= p_now THEN
             p_place := p_now;
             p_tie := c_last;
@@ -105,20 +105,20 @@ BEGIN
     END CASE;
 END $$;
 
--- Jobs of a state in their order, behind one with these values.
+-- The jobs of a state in their order, after one with these values.
 CREATE FUNCTION list(p_queue text, p_state text, p_held_by text DEFAULT NULL, p_priority int DEFAULT NULL, p_place bigint DEFAULT NULL,
     p_tie bigint DEFAULT NULL, p_most bigint DEFAULT 100) RETURNS SETOF jobs LANGUAGE plpgsql AS $$
 DECLARE v_queue int := (queue_of(p_queue)).id; v_now bigint := clock();
 BEGIN
     RETURN QUERY SELECT j.* FROM
         places_of(v_queue, p_state, v_now, p_held_by, p_priority, p_place, p_tie, p_most) WITH ORDINALITY n(number, at),
-        -- With a limit, this is a look for each number, and no join of two whole tables.
+        -- With a limit, this is a query for each number, and no join of two whole tables.
         LATERAL (SELECT * FROM jobs s WHERE s.number = n.number LIMIT 1) j ORDER BY n.at;
 END $$;
 
--- The jobs in each state. A queue of up to 10,000 jobs is counted at each call. A larger one is counted anew
--- when its numbers are older than a second and than 50 times the time that it takes: so those who ask,
--- however many they are, cost the server a fiftieth of a core.
+-- The jobs in each state. A queue of up to 10,000 jobs is counted at each call. A larger one is counted again when
+-- its numbers are older than a second and than 50 times the time that counting takes: so all callers together cost
+-- the server a fiftieth of a core.
 CREATE FUNCTION tally_of(p_queue int, p_now bigint) RETURNS tally LANGUAGE plpgsql AS $$
 DECLARE
     c_few CONSTANT int := 10000;
@@ -133,10 +133,10 @@ BEGIN
     IF v_old.at < 0 OR v_old.took NOT BETWEEN 0 AND 3600000 THEN v_old.at := 0; v_old.took := 0; END IF;
     v_left := least(v_old.at, p_now + 1) + greatest(1000, 50 * v_old.took) - p_now;
     IF v_old.at <= p_now AND v_left > 0 THEN RETURN v_old; END IF;
-    -- A transaction that is a reader, or that sees an old state of the queue, leaves nothing.
+    -- A read-only transaction, or one that sees an old state of the queue, leaves nothing.
     v_writes := current_setting('transaction_read_only') = 'off' AND current_setting('transaction_isolation') = 'read committed'
         AND pg_try_advisory_xact_lock(lock_of('tally', p_queue));
-    -- Somebody counts just now. If that one's transaction does not end, its numbers are for it alone.
+    -- Another caller is counting. If its transaction does not end, its numbers are for it alone.
     IF NOT v_writes AND v_old.at <= p_now AND v_left > -10000 THEN RETURN v_old; END IF;
     v_new.queue := p_queue;
     v_new.at := p_now;
@@ -175,11 +175,11 @@ BEGIN
         WHERE queue = v_tally.queue AND was = 'job') d WHERE d.count > 0;
 END $$;
 
--- The first ready job of each priority, and of each limit that holds some: up to 64 of them.
+-- The first ready job of each priority, and of each limit that holds some, for up to 64 limits.
 CREATE FUNCTION first_ones(p_queue queue, p_now bigint) RETURNS TABLE (id text, since bigint, place bigint, held_by text) LANGUAGE plpgsql AS $$
 DECLARE v_floor bigint[];
 BEGIN
-    -- As claims do: dead entries of the index are passed by.
+    -- Like claims: dead entries of the index are passed by.
     v_floor := floors_of(p_queue.floors);
     RETURN QUERY SELECT id_of(r.name, r.number), greatest(r.since, r.at), r.place, NULL::text FROM unnest('{0,1,2,3}'::int[]) p(n),
         LATERAL (SELECT j.name, j.number, j.since, j.at, j.place FROM job j
@@ -197,7 +197,7 @@ BEGIN
                 ORDER BY j.at, j.place LIMIT 1) r WHERE l.name IS NOT NULL;
 END $$;
 
--- The time since which the job has waited that a claim takes next, or at which one is due; null: there is none.
+-- Since when the job has waited that a claim takes next, or when the first one becomes due; null: there is none.
 CREATE FUNCTION waits_since(p_queue text) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_since bigint;
 BEGIN
@@ -207,7 +207,7 @@ BEGIN
         ORDER BY j.at LIMIT 1) x));
 END $$;
 
--- The number of running jobs, and the one that has run longest, and for how long.
+-- The number of running jobs, and which one has run longest, and for how long.
 CREATE FUNCTION who_runs(p_queue text, OUT running bigint, OUT id text, OUT ran bigint) LANGUAGE plpgsql AS $$
 DECLARE v_queue int := (queue_of(p_queue)).id;
 BEGIN
@@ -216,16 +216,16 @@ BEGIN
     ORDER BY j.since, j.place LIMIT 1;
 END $$;
 
--- The running jobs whose leases are over, since when the first one is, and the longest of the usual runs of the kinds of the
--- others, in nanoseconds.
+-- The running jobs whose leases have expired, since when the first of them has, and the longest of the usual runs of
+-- the kinds of the others, in nanoseconds.
 CREATE FUNCTION how_they_run(p_queue int, p_now bigint, OUT lapsed bigint, OUT lapsed_at bigint, OUT usual bigint) LANGUAGE sql AS
 $$ SELECT l.count, l.at, (SELECT max(a.mean) FROM average a WHERE a.queue = p_queue
         AND a.kind IN (SELECT j.kind FROM job j WHERE j.queue = p_queue AND j.state = 'running' AND j.at > p_now))
     FROM (SELECT count(*), min(at) AS at FROM job WHERE queue = p_queue AND state = 'running' AND at <= p_now) l $$;
 
--- Up to two of the kinds that have jobs in lines, and that no worker takes of those heard of within a lease: the caller names
--- them in its log. They are drawn by chance, since the first two would hide the others for ever. A worker that calls `claim`
--- alone is seen by the jobs that it has.
+-- Up to two of the kinds that have jobs in lines and that no worker takes of those heard of within a lease: the
+-- caller names them in its log. They are drawn by chance, since the first two would hide the others for ever. A
+-- worker that calls `claim` alone is seen by the jobs that it has.
 CREATE FUNCTION untaken(p_queue queue, p_now bigint) RETURNS SETOF answer LANGUAGE sql AS
 $$ SELECT ROW('lined', NULL, NULL, NULL, NULL, NULL, l.kind, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::answer
     FROM (SELECT substr(n, 2) AS kind FROM unnest(first_lines(p_queue.id, 64)) n) l
@@ -254,7 +254,7 @@ BEGIN
     SELECT * INTO v_first FROM job WHERE queue = v_queue.id AND state = 'held' AND held_by = v_tally.held_by
     ORDER BY priority, at, place LIMIT 1;
     IF v_first.number IS NULL THEN
-        -- What was counted has begun since. Any limit that holds a job is as good.
+        -- The counted job has begun since. Any other limit that holds a job will do.
         SELECT * INTO v_first FROM job WHERE queue = v_queue.id AND state = 'held' AND held_by = first_held(v_queue.id)
         ORDER BY priority, at, place LIMIT 1;
         v_tally.held_by := v_first.held_by;
@@ -286,8 +286,8 @@ BEGIN
         'running', v_runs.running, 'oldest_running', v_runs.id, 'oldest_running_ran', v_runs.ran);
 END $$;
 
--- The limits that are set, and those of keys with jobs that run or are held: of up to 64 keys of each. It
--- counts up to 10,000 jobs that limits hold, or up to 100 of each limit.
+-- The limits that are set, and those of keys with jobs that run or are held, for up to 64 keys of each. It counts up
+-- to 10,000 held jobs, or up to 100 of each limit.
 CREATE FUNCTION limits_used(p_queue text) RETURNS TABLE (name text, at_once bigint, rate_count bigint, rate_per_ns bigint,
     rate_burst bigint, running bigint, tokens float8, held bigint) LANGUAGE plpgsql AS $$
 DECLARE
@@ -319,7 +319,7 @@ BEGIN
         ORDER BY n.name <> 'q', n.name COLLATE "C";
 END $$;
 
--- The jobs whose ends a job waits for, or waited for when it died, and those that wait for its end: so many of each.
+-- The jobs that a job waits for, or waited for when it died, and those that wait for it: up to this many of each.
 CREATE FUNCTION related_to(p_queue text, p_id text, p_most bigint, OUT waits_for text[], OUT awaited_by text[]) LANGUAGE plpgsql AS $$
 DECLARE v_queue int := (queue_of(p_queue)).id; v_number bigint := coalesce(number_of(v_queue, p_id), ended_of(v_queue, p_id));
 BEGIN
@@ -330,7 +330,7 @@ BEGIN
         FROM edge e JOIN job j ON j.number = e.job WHERE e.awaited = v_number ORDER BY e.job LIMIT p_most);
 END $$;
 
--- The jobs of these ids as those see them who wait for them. One that is gone has no row.
+-- The jobs of these ids as their waiters see them. A job that is gone has no row.
 CREATE FUNCTION states_of(p_queue text, p_ids text[])
 RETURNS TABLE (id text, state text, data text, error text, fraction float8, note text, noted bigint) LANGUAGE plpgsql AS $$
 DECLARE v_queue int := (queue_of(p_queue)).id;
@@ -344,10 +344,9 @@ END $$;
 CREATE FUNCTION schema_version(OUT version bigint, OUT serves bigint) LANGUAGE sql AS
 $$ SELECT v.version, coalesce(v.serves, v.version) FROM version v ORDER BY v.version DESC LIMIT 1 $$;
 
--- The names of the queues.
 CREATE FUNCTION queues() RETURNS SETOF text LANGUAGE sql AS $$ SELECT q.name FROM queue q ORDER BY q.name $$;
 
--- What a worker may look for. `p_about`: it is noted, too (`note_workers`).
+-- What a worker may wait for. `p_about`: the worker is noted, too (`note_workers`).
 CREATE FUNCTION glance_now(p_queue text, p_worker text DEFAULT NULL, p_kinds text[] DEFAULT NULL, p_about text DEFAULT NULL)
 RETURNS answer LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,7 +1,7 @@
 -- The place of a pushed job: a row of its own, or that of an old job, which is moved.
 
--- Puts a job into its place, perhaps that of an old one, which the caller has locked. False: a job of its id, or a twin,
--- was faster, and nothing has changed.
+-- Puts a job into its place, perhaps that of an old one, which the caller has locked. False: a job of the same id, or
+-- a twin, was faster, and nothing has changed.
 CREATE FUNCTION place_job(p_queue queue, p_job job, p_old job, p_awaited bigint[], p_died text, p_within bigint, p_now bigint,
     OUT placed boolean, OUT state text, OUT told answer[]) LANGUAGE plpgsql AS $$
 DECLARE v_id text := id_of(p_job.name, p_job.number); v_old bigint;
@@ -19,7 +19,7 @@ BEGIN
             placed := false;
         END IF;
     ELSIF p_within IS NULL AND coalesce(p_job.uniq = p_old.uniq, p_job.uniq IS NULL) THEN
-        -- Nobody can be in its way.
+        -- No other job can be in its way.
         PERFORM move_job(p_job, p_old);
         placed := true;
     ELSE
@@ -34,8 +34,8 @@ BEGIN
     IF NOT placed THEN RETURN; END IF;
     IF p_old.number IS NULL THEN PERFORM note_waiting(p_queue); END IF;
     IF p_job.name IS NOT NULL THEN
-        -- It takes the place of one that has ended or was set aside, also for those who wait for that. (A look before the
-        -- insert would not see one that ends meanwhile.)
+        -- It takes the place of one that has ended or was set aside, also for those that wait for that. (A query
+        -- before the insert would not see one that ends meanwhile.)
         DELETE FROM gone WHERE queue = p_queue.id AND name = p_job.name;
         FOR v_old IN WITH e AS (DELETE FROM ended e WHERE e.queue = p_queue.id AND e.name = p_job.name RETURNING e.number),
                 d AS (DELETE FROM damaged d WHERE d.queue = p_queue.id AND d.was = 'job' AND d.id = p_job.name RETURNING d.number)
@@ -59,8 +59,8 @@ BEGIN
     END IF;
     IF p_job.pending > 0 THEN
         INSERT INTO edge SELECT n, p_job.number FROM unnest(p_awaited) n;
-        -- One of them may end, or have ended, without sight of this transaction. One that dies now waits no more. A bell is
-        -- heard behind the commit, so one is enough for all that this transaction pushes one after the other.
+        -- One of them may end, or have ended, without seeing this transaction. One that dies now waits no more. A
+        -- bell is heard after the commit, so one is enough for all that this transaction pushes one after the other.
         IF p_died IS NULL AND current_setting('waterline.rung', true) IS DISTINCT FROM p_queue.bell::oid || p_awaited::text THEN
             INSERT INTO edge_bell (queue, awaited) SELECT p_queue.id, n FROM unnest(p_awaited) n;
             PERFORM set_config('waterline.rung', p_queue.bell::oid || p_awaited::text, true);
@@ -74,13 +74,13 @@ BEGIN
     state := shown(p_job.state, p_job.at, p_now);
 END $$;
 
--- Notes that a job more waits.
+-- Notes that one more job waits.
 CREATE FUNCTION note_waiting(p_queue queue) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF p_queue.max_waiting IS NOT NULL THEN PERFORM nextval(p_queue.waiting); END IF;
 END $$;
 
--- Changes an old job into this one. An update, so that whoever waits for the row goes on with the new one.
+-- Changes an old job into this one: by an update, so that transactions that wait for the row go on with the new one.
 CREATE FUNCTION move_job(p_job job, p_old job) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE job SET state = p_job.state, priority = p_job.priority, at = p_job.at, place = p_job.place,
@@ -101,7 +101,7 @@ BEGIN
     END IF;
 END $$;
 
--- Makes a job unique for so long (null: it is not to be). False: another one is, by its fingerprint.
+-- Makes a job unique for this long (null: it is not to be unique). False: another job is unique by its fingerprint.
 CREATE FUNCTION take_mark(p_job job, p_within bigint, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     IF p_within IS NULL THEN RETURN true; END IF;

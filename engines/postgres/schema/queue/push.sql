@@ -10,11 +10,11 @@
 -- unique          {fingerprint, until: claimed | done | within, within_ms, clash: keep | replace | earliest}
 -- skip            a fingerprint: it is not run if a twin that began after this push has succeeded
 -- root            {signature, at, leaf}
--- expires_ms      it is dead if nobody has taken it by then
+-- expires_ms      it is dead if no worker has taken it by then
 -- after, on_dead  the ids of jobs that end before it begins; die, run or hold if one of them dies
 -- meta            a JSON object, as text
 
--- True if the job of this id is gone, or was made by a push that had no id.
+-- Whether the job of this id is gone, or was made by a push without an id.
 CREATE FUNCTION was_there(p_queue int, p_id text, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     IF p_id ~ '^~[1-9][0-9]{0,17}$' THEN
@@ -23,8 +23,8 @@ BEGIN
     RETURN EXISTS (SELECT FROM gone WHERE queue = p_queue AND name = p_id AND until >= p_now);
 END $$;
 
--- Finds the jobs that a push waits for: those that have not ended, and those that have died, if the job
--- waits for such ones, or dies with one (`died`). `p_own` is the number of the job itself, if it is there.
+-- Finds the jobs that a push waits for: those that have not ended, and those that have died, if the job waits for
+-- such ones, or dies with one (`died`). `p_own` is the number of the job itself, if it is there.
 CREATE FUNCTION awaited_of(p_queue queue, p_id text, p_own bigint, p_after text[], p_on_dead text, p_now bigint,
     OUT awaited bigint[], OUT died text) LANGUAGE plpgsql AS $$
 DECLARE
@@ -93,7 +93,8 @@ BEGIN
     SELECT coalesce(array_agg(DISTINCT n ORDER BY n), '{}') INTO awaited FROM unnest(awaited) n;
 END $$;
 
--- The jobs that wait, counted up to their bound. Behind many dead entries, one whose push was committed late may be missed.
+-- The waiting jobs, counted up to their bound. Among many dead entries, a job whose push was committed late may be
+-- missed.
 CREATE FUNCTION waiting_of(p_queue queue, p_now bigint) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 DECLARE v_floors bigint[] := looks_from(p_queue.floors, 9, 1::bigint << 52, p_now);
 BEGIN
@@ -117,7 +118,7 @@ BEGIN
     IF pg_sequence_last_value(p_queue.waiting) < p_queue.max_waiting THEN RETURN; END IF;
     v_waiting := waiting_of(p_queue, p_now);
     IF v_waiting >= p_queue.max_waiting THEN
-        -- One piece: the ticks end the others. It counts once more, since not all that have expired may end.
+        -- One piece: the ticks end the others. It counts again, since not all that have expired may end.
         told := (end_due(p_queue, false, 0, clock_timestamp() + interval '50 ms', p_now)).told;
         v_waiting := CASE WHEN cardinality(told) > 0 THEN waiting_of(p_queue, p_now) ELSE v_waiting END;
     END IF;
@@ -146,7 +147,7 @@ BEGIN
     v_new.crashes := 0;
     v_new.pushed := coalesce((p_settings->>'pushed')::bigint, p_now);
     v_new.due := coalesce(bounded((p_settings->>'run_at')::bigint), p_now + bounded((p_settings->>'delay_ms')::bigint), 0);
-    -- The time of a tick is none that the user named.
+    -- The time of a tick was not named by the user.
     v_new.named := p_settings ? 'run_at' AND NOT p_settings ? 'pushed';
     v_new.since := p_now;
     v_new.meta := p_settings->>'meta';
@@ -220,7 +221,7 @@ BEGIN
             v_awaited := '{}';
             v_died := NULL;
             IF v_old.state = 'waiting' THEN
-                -- It goes on to wait for those that it has waited for.
+                -- It goes on waiting for those that it has waited for.
                 v_awaited := awaited_by(v_old.number);
                 v_new.on_dead := v_old.on_dead;
             END IF;
@@ -231,12 +232,12 @@ BEGIN
         IF v_twin IS NOT NULL THEN
             id := v_twin;
             IF v_clash = 'keep' THEN
-                -- Nothing is written, so nothing is locked: the end of the twin waits for nobody.
+                -- Nothing is written, so nothing is locked: the end of the twin waits for no push.
                 outcome := 'duplicate';
                 RETURN;
             END IF;
             SELECT * INTO v_old FROM job j WHERE j.number = number_of(p_queue.id, v_twin) FOR UPDATE;
-            -- It has ended since the look: then it is no twin any more, unless it is one for a time.
+            -- It has ended since that query: then it is no longer a twin, unless it is one for a time.
             CONTINUE WHEN v_old.number IS NULL AND twin_of(p_queue.id, v_new.fingerprint, p_now) IS DISTINCT FROM v_twin;
             IF v_clash = 'replace' AND v_old.state IN ('ready', 'held', 'waiting') THEN
                 v_moves := true;
@@ -284,13 +285,13 @@ BEGIN
         SELECT push_one.told || p.told, p.state, p.placed INTO told, state, v_moves
         FROM place_job(p_queue, v_new, v_old, v_awaited, v_died, v_within, p_now) p;
         IF v_moves THEN RETURN; END IF;
-        -- The other one is committed by now, or it is gone: look again.
+        -- The other one is committed by now, or it is gone: try again.
     END LOOP;
     RAISE 'waterline: the job "%" changes too fast', id USING ERRCODE = '40001';
 END $$;
 
--- The common case: jobs without settings, in one statement. It returns their numbers in their order, or
--- null, if only `push_jobs` can say whether there is room for them. It waits for nobody.
+-- The common case: jobs without settings, in one statement. It returns their numbers in their order, or null, if only
+-- `push_jobs` can say whether there is room for them. It never waits.
 CREATE FUNCTION push_plain(p_queue text, p_kinds text[], p_payloads text[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     v_queue int;
@@ -315,11 +316,11 @@ BEGIN
         IF cardinality(p_kinds) <> cardinality(p_payloads) OR array_position(p_kinds, NULL) IS NOT NULL
             OR array_position(p_payloads, NULL) IS NOT NULL
             OR (SELECT bool_or(octet_length(u.kind) NOT BETWEEN 1 AND 255) FROM (SELECT unnest(p_kinds) AS kind) u)
-            -- All of them together rarely have so many bytes.
+            -- All of them together rarely have this many bytes.
             OR pg_column_size(p_payloads) > v_bytes THEN
             PERFORM check_job(u.kind, u.payload, v_bytes) FROM (SELECT unnest(p_kinds) AS kind, unnest(p_payloads) AS payload) u;
         END IF;
-        -- Functions that return sets cost less in the list of a SELECT than behind FROM, where each row is copied.
+        -- Functions that return sets cost less in the list of a SELECT than after FROM, where each row is copied.
         v_numbers := ARRAY(SELECT nextval('place') FROM (SELECT generate_series(1, cardinality(p_kinds))) n);
         INSERT INTO job (number, queue, state, at, place, kind, payload, pushed, since)
         SELECT u.number, v_queue, 'ready', v_now, u.number, u.kind, u.payload, v_now, v_now
@@ -330,8 +331,8 @@ BEGIN
     RETURN v_numbers;
 END $$;
 
--- Waits for the jobs that these pushes move or flag, as long as somebody has locked them. So no push waits for one of them
--- when it has the lock of a queue with a bound, for which all others wait.
+-- Waits for the jobs that these pushes move or flag, as long as they are locked. So no push waits for one of them
+-- while it has the lock of a queue with a bound, for which all others wait.
 CREATE FUNCTION await_named(p_queue text, p_settings text[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     v_queue int := (queue_of(p_queue)).id;
@@ -344,8 +345,8 @@ BEGIN
         || ARRAY(SELECT number FROM job WHERE queue = v_queue AND uniq = ANY (v_twins))) ORDER BY j.number FOR UPDATE;
 END $$;
 
--- Pushes jobs, all or none. With `p_batch`, the last one waits for all others. The answers have one row
--- `pushed` for each job, in their order.
+-- Pushes jobs, all or none. With `p_batch`, the last one waits for all others. The answers have one row `pushed` for
+-- each job, in their order.
 CREATE FUNCTION push_jobs(p_queue text, p_kinds text[], p_payloads text[], p_settings text[], p_batch boolean, OUT answers answer[])
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -380,7 +381,7 @@ BEGIN
         FROM push_one(v_queue, p_kinds[v_at], p_payloads[v_at], v_settings, v_after, true, v_now);
         v_ids := v_ids || v_pushed.id;
         v_due := v_due OR v_pushed.state = 'ready';
-        -- One element in a statement of its own is put into the list, which is else copied each time.
+        -- A single element in a statement of its own is appended in place; otherwise the list is copied each time.
         answers := answers || pushed_answer(v_pushed.id, v_pushed.outcome, v_pushed.state);
         FOREACH v_one IN ARRAY v_pushed.told LOOP v_told := v_told || v_one; END LOOP;
     END LOOP;
@@ -388,8 +389,8 @@ BEGIN
     IF v_due THEN PERFORM ring(v_queue.id, v_queue.bell); END IF;
 END $$;
 
--- Pushes jobs into several queues, all or none: so many of them into each. Behind the answers of each queue is the word
--- `next`. An error has the name of its queue in the place of a table's.
+-- Pushes jobs into several queues, all or none: as many into each as the numbers say. After the answers of each queue
+-- is the word `next`. An error has the name of its queue in the place of a table's.
 CREATE FUNCTION push_across(p_queues text[], p_counts int[], p_kinds text[], p_payloads text[], p_settings text[], p_batches boolean[],
     OUT answers answer[]) LANGUAGE plpgsql AS $$
 DECLARE v_to int := 0; v_code text; v_text text; v_detail text; v_hint text;

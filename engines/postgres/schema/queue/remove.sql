@@ -1,7 +1,7 @@
 -- The end of a whole queue.
 
--- Removes a queue with all that belongs to it, piece by piece: it is called until `more` is false. `p_dry`: it says how much
--- there is, and removes nothing. The first piece gives the queue another name, so whoever has it open is told that there is
+-- Removes a queue with all that belongs to it, piece by piece: it is called until `more` is false. `p_dry`: only
+-- returns how much there is. The first piece renames the queue, so callers that have it open are told that there is
 -- none (`WQ001`). It is refused while a worker was heard of within a lease: claims tick, and leases end.
 CREATE FUNCTION remove_queue(p_queue text, p_dry boolean DEFAULT false, OUT jobs bigint, OUT more boolean) LANGUAGE plpgsql AS $$
 DECLARE
@@ -39,7 +39,7 @@ BEGIN
     UPDATE queue SET name = removed_name(p_queue), paused_until = 9223372036854775807 WHERE id = v_queue.id AND name = p_queue;
     FOREACH v_table IN ARRAY '{edge,job,ended,damaged,edge_bell,freed,mark,executed,root,gone,note,average,periodic,limits,bucket,tally,worker}'::text[] LOOP
         IF v_table = 'edge' THEN
-            -- Those of one queue wait for each other.
+            -- Jobs of one queue wait for each other.
             DELETE FROM edge WHERE ctid = ANY (ARRAY(SELECT e.ctid FROM edge e JOIN job j ON j.number = e.job
                 WHERE j.queue = v_queue.id LIMIT v_rest));
         ELSE

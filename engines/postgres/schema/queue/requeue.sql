@@ -1,7 +1,7 @@
--- Dead jobs that run again, behind those of the jobs that they waited for which live.
+-- Dead jobs that run again, after those of the jobs that they waited for which live.
 
--- The jobs with these ids that live, and do not wait for this dead one, also through others. Mostly nobody waits for a
--- dead job, so the search begins at it: the other way round it would pass the whole chain before it.
+-- The jobs with these ids that live, and do not wait for this dead one, not even through others. Mostly no job waits
+-- for a dead one, so the search begins there: from the other end it would pass the whole chain before it.
 CREATE FUNCTION living_of(p_queue int, p_ids text[], p_number bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     c_most CONSTANT int := 10000;
@@ -13,7 +13,7 @@ BEGIN
     v_behind := ARRAY(
         WITH RECURSIVE behind(number) AS (SELECT p_number UNION SELECT e.job FROM behind b JOIN edge e ON e.awaited = b.number)
         SELECT number FROM behind LIMIT c_most);
-    -- Where nobody can say if two would wait for each other, this one does not wait.
+    -- Where it is not known whether two would wait for each other, this one does not wait.
     IF cardinality(v_behind) = c_most THEN RETURN '{}'; END IF;
     RETURN ARRAY(SELECT n FROM unnest(v_numbers) n WHERE n NOT IN (SELECT unnest(v_behind)) ORDER BY n);
 END $$;
@@ -26,7 +26,7 @@ BEGIN
     told := '{}';
     IF EXISTS (SELECT FROM ended WHERE number = p_number AND waited_for IS NOT NULL) THEN
         PERFORM check_isolation('a requeue of a job that waits for others');
-        -- Before the row, as pushes do that change edges of old jobs.
+        -- Before the row, as in pushes that change edges of old jobs.
         PERFORM pg_advisory_xact_lock(lock_of('edges', p_queue.id));
     END IF;
     DELETE FROM ended WHERE number = p_number AND died RETURNING * INTO v_ended;
@@ -51,7 +51,7 @@ BEGIN
     IF v_ended.noted IS NOT NULL THEN told := told || told(v_id, NULL, p_outcome => 'anew'); END IF;
     INSERT INTO job SELECT v_job.* ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN
-        -- A twin was committed just now.
+        -- A twin was just committed.
         v_job.uniq := NULL;
         INSERT INTO job SELECT v_job.* ON CONFLICT DO NOTHING;
         IF NOT FOUND THEN RAISE 'waterline: the job "%" changes too fast', v_id USING ERRCODE = '40001'; END IF;
@@ -62,7 +62,7 @@ BEGIN
         PERFORM ring(p_queue.id, p_queue.bell);
     ELSE
         INSERT INTO edge SELECT n, p_number FROM unnest(v_awaited) n;
-        -- One of them may end, or have ended, without sight of this transaction.
+        -- One of them may end, or have ended, without seeing this transaction.
         INSERT INTO edge_bell (queue, awaited) SELECT p_queue.id, n FROM unnest(v_awaited) n;
     END IF;
 END $$;
@@ -74,8 +74,8 @@ $$ SELECT coalesce(array_agg(d.number ORDER BY w.place DESC), '{}') FROM ended e
         LATERAL (SELECT b.number FROM ended b WHERE b.number = w.number AND b.died LIMIT 1) d
     WHERE e.number = p_number AND e.waited_for IS NOT NULL $$;
 
--- Requeues some dead jobs, each one behind those that it waited for: so it meets them alive, also if the next piece never
--- comes. A piece that begins far down a chain goes up to its first job, and takes the jobs from there.
+-- Requeues some dead jobs, each one after those that it waited for: so it finds them alive, even if the next piece
+-- never comes. A piece that begins far down a chain goes up to its first job, and takes the jobs from there.
 CREATE FUNCTION requeue_some(p_queue queue, p_now bigint, OUT requeued bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
 DECLARE
     c_most CONSTANT int := 1024;
@@ -85,7 +85,8 @@ DECLARE
     v_other bigint;
     v_stack bigint[] := '{}';
     v_top int;
-    -- Those on the stack whose dead ones are above them: they are not looked for twice, also if two waited for each other.
+    -- Those on the stack whose dead ones are above them: they are not searched twice, even if two waited for each
+    -- other.
     v_open bigint[] := '{}';
     v_before bigint[];
     v_one record;
@@ -115,7 +116,8 @@ BEGIN
                 v_top := v_top - 1;
                 SELECT * INTO v_one FROM requeue_one(p_queue, v_job, p_now);
                 requeued := requeued + v_one.done::int;
-                -- One element in a statement of its own is put into the list, which is else copied each time.
+                -- A single element in a statement of its own is appended in place; otherwise the list is copied each
+                -- time.
                 FOREACH v_told IN ARRAY v_one.told LOOP told := told || v_told; END LOOP;
                 IF requeued >= c_most OR requeued > 0 AND clock_timestamp() >= v_until THEN RETURN; END IF;
             END IF;

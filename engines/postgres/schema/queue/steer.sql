@@ -1,7 +1,6 @@
--- Calls of operators and of workers on single jobs, and the settings of a queue.
+-- Calls of operators and of workers for single jobs, and the settings of a queue.
 
--- Makes a queue, if there is none of this name, and returns its number. `p_options` are those of
--- `set_options`.
+-- Makes a queue, if there is none of this name, and returns its number. `p_options` are those of `set_options`.
 CREATE FUNCTION create_queue(p_name text, p_options jsonb DEFAULT NULL) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE v_queue int; v_register text; v_registers regclass[] := '{}'; v_sequence text;
 BEGIN
@@ -26,10 +25,10 @@ BEGIN
     RETURN v_queue;
 END $$;
 
--- Changes the settings of a queue: lease_ms, retry, max_crashes (null: any number), retention_ms (0: not at
--- all, -1: for ever), dead_for_ms, ids_for_ms, heal_after_ms, max_waiting, max_payload, and limits: a list of
--- {of: queue | each_key | kind | key, name, at_once, rate: {count, per_ns, burst}}. A member that is
--- missing stays as it is. The last change wins, so that programs of two versions may run at once.
+-- Changes the settings of a queue: lease_ms, retry, max_crashes (null: any number), retention_ms (0: not at all, -1:
+-- for ever), dead_for_ms, ids_for_ms, heal_after_ms, max_waiting, max_payload, and limits: a list of {of: queue |
+-- each_key | kind | key, name, at_once, rate: {count, per_ns, burst}}. A missing member stays as it is. The last
+-- change wins, so that programs of two versions may run at once.
 CREATE FUNCTION set_options(p_name text, p_options jsonb) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     v_queue queue := queue_of(p_name);
@@ -55,7 +54,7 @@ BEGIN
     -- The next push counts.
     PERFORM setval(v_queue.waiting, 1::bigint << 62) WHERE p_options->>'max_waiting' IS NOT NULL;
     IF NOT p_options ? 'limits' THEN RETURN; END IF;
-    -- No claim meanwhile: each one goes by the old limits, or by the new ones.
+    -- No claim runs meanwhile: each one goes by the old limits, or by the new ones.
     PERFORM pg_advisory_xact_lock(lock_of('claim', v_queue.id));
     v_old := ARRAY(SELECT l FROM limits l WHERE l.queue = v_queue.id);
     DELETE FROM limits WHERE queue = v_queue.id;
@@ -69,16 +68,16 @@ BEGIN
             || CASE WHEN bool_or(l.name LIKE 't%' AND l.at_once IS NOT NULL) THEN 'c' ELSE '' END
             || CASE WHEN bool_or(l.rate_count IS NOT NULL) THEN 'r' ELSE '' END
         FROM limits l WHERE l.queue = v_queue.id), '') WHERE id = v_queue.id;
-    -- Held jobs are looked at anew, in their old places. Those behind the first piece, and those that somebody has locked,
-    -- are when the bell `h` rings, or by ticks, if there are no limits any more.
+    -- Held jobs are checked again, in their old places. Those after the first piece, and those that are locked, are
+    -- checked when the bell `h` rings, or by ticks, if there are no limits any more.
     IF jsonb_array_length(p_options->'limits') > 0 THEN PERFORM release_held(v_queue);
     ELSE PERFORM end_limits(v_queue, clock_timestamp());
     END IF;
     INSERT INTO freed (queue, at, name) SELECT v_queue.id, clock() + d.delay, 'h' FROM unnest(0 || c_delays) d(delay)
     WHERE jsonb_array_length(p_options->'limits') > 0
         AND first_held(v_queue.id) IS NOT NULL;
-    -- A job that is counted needlessly does no harm. This call waits for no turn that has ended a job and waits for the
-    -- lock of claims: a job that somebody has locked is counted when the bell `c` rings.
+    -- A job that is counted needlessly does no harm. This call waits for no turn that has ended a job and waits for
+    -- the lock of claims: a job that is locked is counted when the bell `c` rings.
     IF EXISTS (SELECT FROM limits l WHERE l.queue = v_queue.id AND l.name LIKE 't%' AND l.at_once IS NOT NULL) THEN
         FOR v_piece IN 1 .. 16 LOOP
             EXIT WHEN NOT count_running(v_queue.id);
@@ -101,9 +100,9 @@ BEGIN
     END IF;
 END $$;
 
--- Changes a job: with a token only if its worker still has it. `p_what` is nothing, data, meta (the key
--- in `p_key`; null takes it away), resubmit (at `p_at`) or progress (`p_fraction`, and a note in `p_value`).
--- The answer is a row `told`, and `job` as the job is then.
+-- Changes a job: with a token only if its worker still has it. `p_what` is nothing, data, meta (the key in `p_key`;
+-- null removes it), resubmit (at `p_at`) or progress (`p_fraction`, and a note in `p_value`). The answer is a row
+-- `told`, and `job` as the job is then.
 CREATE FUNCTION edit(p_queue text, p_id text, p_number bigint DEFAULT NULL, p_token bigint DEFAULT NULL, p_what text DEFAULT 'nothing',
     p_key text DEFAULT NULL, p_value text DEFAULT NULL, p_at bigint DEFAULT NULL, p_fraction float8 DEFAULT NULL) RETURNS SETOF answer LANGUAGE plpgsql AS $$
 DECLARE v_queue queue := queue_of(p_queue); v_number bigint := p_number; v_job job; v_now bigint := clock(); v_meta jsonb; v_old text;
@@ -156,12 +155,12 @@ $$ SELECT nullif('{' || coalesce(string_agg(to_json(m.key)::text || ':' || m.val
     FROM (SELECT e.key, e.value::text FROM json_each(coalesce(p_object, '{}')::json) e WHERE e.key <> p_key
         UNION ALL SELECT p_key, p_value WHERE p_value IS NOT NULL) m $$;
 
--- Renews leases from now on for `p_lease` milliseconds (null: as the queue says). The answer has those that
--- hold: the work on a job that is missing is to be stopped. `p_silent`: the end of the lease is a failure
--- of a worker that was silent, and no crash. `p_stops`: the worker stops, and gives them up. A job that an open
--- transaction has locked holds, since nobody takes it back before that ends: its lease goes on from the next renewal.
--- Only `p_silent` and `p_stops` are said once, so they wait for it, for a second at most. `p_about`: notes the caller as a
--- worker (`note_workers`).
+-- Renews leases from now on for `p_lease` milliseconds (null: as the queue says). The answer has those that are still
+-- the caller's: the work on a missing job is to be stopped. `p_silent`: the end of the lease is a failure of a silent
+-- worker, and no crash. `p_stops`: the worker stops, and gives them up. A job that an open transaction has locked
+-- counts as the caller's, since no other call takes it back before that transaction ends: its lease goes on from the
+-- next renewal. Only `p_silent` and `p_stops` are said once, so they wait for it, for a second at most. `p_about`:
+-- notes the caller as a worker (`note_workers`).
 CREATE FUNCTION renew(p_jobs bigint[], p_tokens bigint[], p_lease bigint DEFAULT NULL, p_silent boolean DEFAULT NULL,
     p_stops boolean DEFAULT NULL, p_about text DEFAULT NULL) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE v_patience text := current_setting('lock_timeout');
@@ -170,7 +169,7 @@ BEGIN
     IF p_about IS NOT NULL THEN PERFORM note_workers(p_about); END IF;
     IF p_silent OR p_stops THEN
         BEGIN
-            -- A claim that has seen the job ready has locked it until its commit, though it is not its own.
+            -- A claim that has seen the job ready locks it until its commit, though it does not get it.
             PERFORM set_config('lock_timeout', '1000', true);
             PERFORM FROM job WHERE number = ANY (p_jobs) ORDER BY number FOR NO KEY UPDATE;
             PERFORM set_config('lock_timeout', v_patience, true);
@@ -200,7 +199,8 @@ BEGIN
     WHERE j.number = u.number AND j.token = u.token;
 END $$;
 
--- Removes a job in any state. A worker that has it learns so at its next call. The caller rings at the limits that it leaves.
+-- Removes a job in any state. A worker that has it learns so at its next call. The caller rings at the limits that
+-- the job leaves.
 CREATE FUNCTION remove_one(p_queue queue, p_number bigint, p_now bigint, OUT done boolean, OUT told answer[], OUT leaves leaving)
 LANGUAGE plpgsql AS $$
 DECLARE v_job job; v_ended ended; v_name text; v_fingerprint text;
@@ -231,7 +231,7 @@ BEGIN
     told := ARRAY[told(id_of(v_name, p_number), NULL)];
 END $$;
 
--- Makes a scheduled job due now. All else of it stays.
+-- Makes a scheduled job due now. All else stays.
 CREATE FUNCTION run_now_one(p_queue queue, p_number bigint, p_now bigint, OUT done boolean, OUT told answer[]) LANGUAGE plpgsql AS $$
 DECLARE v_id text;
 BEGIN
@@ -244,9 +244,9 @@ BEGIN
     PERFORM ring(p_queue.id, p_queue.bell);
 END $$;
 
--- Steers a queue: remove, requeue, run_now (with an id); purge (with a state), requeue_dead: some of the jobs;
--- pause (for so many milliseconds; null: without end; 0: no more), remove_periodic (with a name). Of the
--- answers, `steered` has the number of jobs that were changed.
+-- Steers a queue: remove, requeue, run_now (with an id); purge (with a state), requeue_dead: some of the jobs; pause
+-- (for this many milliseconds; null: without end; 0: no more), remove_periodic (with a name). Of the answers,
+-- `steered` has the number of jobs that were changed.
 CREATE FUNCTION steer(p_queue text, p_what text, p_id text DEFAULT NULL, p_for bigint DEFAULT NULL) RETURNS SETOF answer LANGUAGE plpgsql AS $$
 DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_count bigint := 0; v_number bigint; v_numbers bigint[]; v_one record;
     v_told answer[] := '{}'; v_of_one answer; v_left leaving[] := '{}';
@@ -286,7 +286,8 @@ BEGIN
         FOR v_number IN SELECT n FROM unnest(v_numbers) n ORDER BY n LOOP
             SELECT * INTO v_one FROM remove_one(v_queue, v_number, v_now);
             v_left := v_left || v_one.leaves;
-            -- One element in a statement of its own is put into the list, which is else copied each time.
+            -- A single element in a statement of its own is appended in place; otherwise the list is copied each
+            -- time.
             FOREACH v_of_one IN ARRAY v_one.told LOOP v_told := v_told || v_of_one; END LOOP;
             v_count := v_count + 1;
         END LOOP;
@@ -314,8 +315,8 @@ BEGIN
         NULL::text, NULL::int, NULL::int, NULL::bigint, NULL::bigint, NULL::bigint, NULL::int, NULL::text;
 END $$;
 
--- Changes a note: set (until `p_until`; 0: without end), add, keep (only its time) or remove. It returns the
--- one of before and the one of now.
+-- Changes a note: set (until `p_until`; 0: without end), add, keep (only its time) or remove. It returns the note
+-- before and after.
 -- A value that does not fit into the answer is null.
 CREATE FUNCTION change_note(p_queue text, p_place text, p_what text, p_value text DEFAULT NULL, p_for bigint DEFAULT 0,
     OUT old_value text, OUT old_until bigint, OUT value text, OUT until bigint) LANGUAGE plpgsql AS $$
@@ -331,11 +332,11 @@ CREATE FUNCTION put_note(p_queue text, p_place text, p_what text, p_value text, 
 DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_old note; v_until bigint := CASE WHEN p_for > 0 THEN v_now + bounded(p_for) ELSE 0 END;
 BEGIN
     PERFORM note_time(v_queue.seen, v_now);
-    -- Two additions to a note that is not there yet take one after the other, too.
+    -- Two additions to a note that does not exist yet take turns, too.
     LOOP
         INSERT INTO note VALUES (v_queue.id, p_place, '', 1) ON CONFLICT (queue, place) DO NOTHING;
         SELECT * INTO v_old FROM note n WHERE n.queue = v_queue.id AND n.place = p_place FOR UPDATE;
-        -- Else somebody has removed it between the two.
+        -- Otherwise another call has removed it between the two.
         EXIT WHEN FOUND;
     END LOOP;
     IF v_old.until > 0 AND v_old.until <= v_now THEN v_old := NULL; END IF;
@@ -362,9 +363,8 @@ BEGIN
     END IF;
 END $$;
 
--- Registers a schedule. A new one has its first tick at once, unless `p_at_next`. With `p_every` this server
--- makes its jobs. Without it, `tick_once` does for the programs that have registered it, which say what the
--- next tick is.
+-- Registers a schedule. A new one has its first tick at once, unless `p_at_next`. With `p_every` this server makes
+-- its jobs. Without it, `tick_once` does for the programs that have registered it, which compute the next tick.
 CREATE FUNCTION register_periodic(p_queue text, p_name text, p_schedule text, p_every bigint, p_kind text, p_payload text,
     p_settings text DEFAULT NULL, p_at_next boolean DEFAULT false, p_next bigint DEFAULT NULL) RETURNS SETOF answer LANGUAGE plpgsql AS $$
 DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_row periodic; v_pushed record;
@@ -389,10 +389,9 @@ BEGIN
     FROM periodic p WHERE p.queue = v_queue.id AND p.name = p_name;
 END $$;
 
--- Makes ticks of a schedule, if its last one is still `p_last`: then nobody else has made them. `p_ticks` are
--- the times of the jobs, `p_new` is the last tick from now on. If the run before has not ended and
--- `p_overlaps` is false, they are skipped. `ticked` has the last tick that there is then, and as its
--- outcome made, skipped or other.
+-- Makes ticks of a schedule, if its last one is still `p_last`: then no other program has made them. `p_ticks` are
+-- the times of the jobs, `p_new` is the last tick from now on. If the previous run has not ended and `p_overlaps` is
+-- false, they are skipped. `ticked` has the last tick that there is then, and as its outcome made, skipped or other.
 CREATE FUNCTION tick_once(p_queue text, p_name text, p_last bigint, p_new bigint, p_ticks bigint[], p_overlaps boolean,
     p_kind text, p_payload text, p_settings text, p_next bigint DEFAULT NULL) RETURNS SETOF answer LANGUAGE plpgsql AS $$
 DECLARE v_queue queue := queue_of(p_queue); v_now bigint := clock(); v_row periodic; v_pushed record; v_tick bigint; v_outcome text := 'made'; v_told answer[] := '{}';

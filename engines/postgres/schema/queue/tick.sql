@@ -1,9 +1,9 @@
--- All that time brings. Any number of callers may tick: what another one does is skipped, so nobody
--- leads, and a queue goes on as long as anybody claims from it.
+-- All that has to happen in time. Any number of callers may tick: what another one does is skipped, so there is no
+-- leader, and a queue goes on as long as any worker claims from it.
 
--- How much one call does at most stands in the table of docs/operating.md.
+-- The table of docs/operating.md says how much one call does at most.
 
--- Ends these jobs, which nobody has taken by the time at which they expire. `more`: it has not done all.
+-- Ends these jobs, which no worker has taken by the time at which they expire. `more`: it has not done all.
 CREATE FUNCTION expire_these(p_queue queue, p_numbers bigint[], p_until timestamptz, p_now bigint, OUT done int, OUT more boolean, OUT told answer[])
 LANGUAGE plpgsql AS $$
 DECLARE v_number bigint; v_job job; v_told answer;
@@ -23,7 +23,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Takes back these jobs, whose leases are over.
+-- Takes back these jobs, whose leases have expired.
 CREATE FUNCTION end_leases(p_queue queue, p_numbers bigint[], p_until timestamptz, p_now bigint, OUT done int, OUT more boolean, OUT told answer[])
 LANGUAGE plpgsql AS $$
 DECLARE v_number bigint; v_job job; v_told answer; v_left leaving[] := '{}';
@@ -42,8 +42,8 @@ BEGIN
     PERFORM leave_behind(v_left, NULL, p_now);
 END $$;
 
--- Ends jobs whose time is over: those that have expired, or whose lease has ended. If that fails, it ends each one by itself,
--- and sets those aside whose rows are damaged. `more`: there may be others.
+-- Ends jobs that have expired, or whose lease has. If that fails, it ends each one by itself, and sets aside those
+-- whose rows are damaged. `more`: there may be others.
 CREATE FUNCTION end_due(p_queue queue, p_leases boolean, p_from bigint, p_until timestamptz, p_now bigint,
     OUT done int, OUT more boolean, OUT told answer[]) LANGUAGE plpgsql AS $$
 DECLARE c_most CONSTANT int := 1024; v_numbers bigint[]; v_number bigint; v_one record;
@@ -80,7 +80,7 @@ BEGIN
     more := more OR cardinality(v_numbers) = c_most;
 END $$;
 
--- Deletes jobs whose time to be kept is over, as long as there are more and until then.
+-- Deletes jobs that are no longer to be kept, as long as there are more and until then.
 CREATE FUNCTION drop_ended(p_queue queue, p_from bigint, p_now bigint, p_tells boolean, OUT done int, OUT told answer[])
 LANGUAGE plpgsql AS $$
 DECLARE c_most CONSTANT int := 1024; v_until timestamptz := clock_timestamp() + interval '50 ms'; v_spots tid[]; v_numbers bigint[]; v_names text[];
@@ -135,7 +135,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Ends what time has ended, in pieces. `p_told` asks for the jobs that have become due since then.
+-- Does all that is due by now, in pieces. `p_told` asks for the jobs that have become due since then.
 CREATE FUNCTION tick(p_queue queue, p_due_since bigint, p_now bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
 DECLARE
     v_low bigint;
@@ -145,7 +145,7 @@ DECLARE
     v_until timestamptz := clock_timestamp() + interval '50 ms';
     v_floors bigint[] := looks_from(p_queue.floors, 9, 1::bigint << 52, p_now);
     v_is_dear boolean := is_dear(p_queue.floors, 9, p_now);
-    -- What ended long ago was seen by an earlier tick, but for what is locked, or is more than one takes.
+    -- What ended long ago was seen by an earlier tick, except what is locked, or is more than one takes.
     v_from bigint := CASE WHEN is_dear(p_queue.floors, 8, p_now) THEN p_now - 10000 ELSE -9223372036854775808 END;
     v_passed bigint := passed_ends();
 BEGIN
@@ -154,7 +154,8 @@ BEGIN
     IF v_before <= p_now THEN PERFORM setval(p_queue.ticked, p_now); END IF;
     PERFORM note_lines(p_queue, p_now);
     IF NOT pg_try_advisory_xact_lock(lock_of('tick', p_queue.id)) THEN
-        -- Another one ticks, and its transaction may stay open for long. Jobs that claims have passed by do not wait for it.
+        -- Another caller ticks, and its transaction may stay open for long. Jobs that claims have passed by do not
+        -- wait for it.
         PERFORM set_head_back(p_queue.floors, p_now) WHERE v_before <> 0;
         PERFORM setval(p_queue.ticked, 0) WHERE v_before = 0;
         RETURN;
@@ -201,7 +202,8 @@ BEGIN
     END LOOP;
     PERFORM set_head_back(p_queue.floors, p_now);
     IF NOT v_is_dear THEN PERFORM note_look(p_queue.floors, 9, 2 * (passed_ready() - v_passed), p_now); END IF;
-    -- Who waits for the end of a lease, or of a job that has expired, does not wait for another second: the next call ticks.
+    -- Jobs that wait for the end of a lease, or of a job that has expired, do not wait for another second: the next
+    -- call ticks.
     PERFORM setval(p_queue.ticked, 0) WHERE v_more;
 END $$;
 
@@ -214,13 +216,13 @@ BEGIN
     PERFORM setval(p_queue.floors[11], 1) WHERE EXISTS (SELECT FROM job WHERE queue = p_queue.id AND suspect);
 END $$;
 
--- Lets the head begin anew from the floors.
+-- Makes the head begin again at the floors.
 CREATE FUNCTION set_head_back(p_registers regclass[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM setval(p_registers[5], 0), setval(p_registers[6], p_now % 4096);
 END $$;
 
--- Takes back a job whose lease is over.
+-- Takes back a job whose lease has expired.
 CREATE FUNCTION take_back(p_queue queue, p_job job, p_now bigint) RETURNS answer[] LANGUAGE plpgsql AS $$
 DECLARE
     v_told answer[];
@@ -230,7 +232,7 @@ DECLARE
 BEGIN
     -- Its worker has not ended it.
     p_job.token := NULL;
-    -- The silence at the end of a run is no part of it. Of one whose process died nobody knows how long it was.
+    -- The silence at the end of a run is not part of it. For a job whose process died, its length is unknown.
     v_told := end_one(p_queue, p_job, v_end, NULL, CASE WHEN v_end = 'failed' THEN v_error END, NULL,
         CASE WHEN p_job.silent THEN p_job.at - p_queue.lease - p_job.since ELSE 0 END, p_now);
     IF v_end = 'crashed' AND EXISTS (SELECT FROM job WHERE number = p_job.number) THEN
@@ -246,13 +248,12 @@ BEGIN
     RETURN v_told;
 END $$;
 
--- A duration as people write it.
 CREATE FUNCTION shown_time(p_time bigint) RETURNS text LANGUAGE sql IMMUTABLE AS
 $$ SELECT CASE WHEN p_time < 1000 THEN p_time || 'ms' ELSE trim_scale(p_time / 1000.0)::text || 's' END $$;
 
--- The jobs of schedules with a fixed interval. Each tick is made once, by whoever has locked its row. In any order, so that
--- those which a push holds up are not always the first ones. If that fails, it makes those of each schedule by itself, and
--- sets those aside whose rows are damaged.
+-- The jobs of schedules with a fixed interval. Each tick is made once, by the transaction that has locked its row. In
+-- any order, so that those which a push holds up are not always the first ones. If that fails, it makes those of each
+-- schedule by itself, and sets aside those whose rows are damaged.
 CREATE FUNCTION tick_periodic(p_queue queue, p_now bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
 DECLARE
     v_until timestamptz := clock_timestamp() + interval '50 ms';
@@ -292,7 +293,7 @@ BEGIN
         IF v_row.last NOT BETWEEN 0 AND 1::bigint << 55 THEN
             RAISE numeric_value_out_of_range USING MESSAGE = format('its last tick is %s, which is no time', v_row.last);
         END IF;
-        -- Those that were missed make one job.
+        -- Missed ticks make one job.
         v_row.last := v_row.last + v_row.every * ((p_now - v_row.last) / v_row.every);
         v_runs := v_row.run IS NOT NULL AND number_of(p_queue.id, v_row.run) IS NOT NULL;
         IF NOT v_runs THEN
@@ -308,7 +309,7 @@ BEGIN
                 EXIT WHEN clock_timestamp() >= p_until + interval '100 ms';
                 CONTINUE;
             WHEN OTHERS THEN
-                -- Two that are in each other's way, and a server that fails, are no fault of the schedule.
+                -- Two that block each other, and a server that fails, are no fault of the schedule.
                 IF SQLSTATE ~ '^(08|25|40|53|55|57|58|XX)' THEN RAISE; END IF;
                 -- Any other error comes again with each tick, and every claim ticks. So the tick is passed.
                 PERFORM warn(format('the schedule "%s" of the queue "%s" made no job', left(v_row.name, 60), left(p_queue.name, 60)), SQLERRM,

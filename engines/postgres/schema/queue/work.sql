@@ -1,14 +1,15 @@
--- The call that is a whole worker, but for its handlers.
+-- The call that is a whole worker, except for its handlers.
 
--- For every language: says what the caller has, and is told what to do. `p_jobs` has an object for each of its jobs:
--- `job`, `token`, and once its attempt has ended `end` (finish or fail) and `said` (the data or the error). Those are
--- ended, and of the others each lease is renewed of which a third is over. Then it is given `jobs` for the rest of its
--- `p_slots`. `gone` are the tokens of those that it has no longer, by their ends or since they are another's. It calls
--- again when an attempt has ended, when a bell rings (see `listen`), or after `sleep_ms`: at the latest after `p_poll`,
--- while it has room. `p_stops`: it is given no more. What fails from now on was cut short, and if it dies, that is no
--- crash: in both cases the attempt does not count. `p_async` is that of `claim`. Of a job that does not fit into the
--- answer it is given `job` and `token`, and `load` brings the rest. `p_about` says who the caller is, for those who look at the
--- workers: a number that it has drawn (below 10^18), its process, host, language and version, as far as it likes.
+-- For every language: takes what the caller has, and returns what it is to do. `p_jobs` has an object for each of its
+-- jobs: `job`, `token`, and once its attempt has ended `end` (finish or fail) and `said` (the data or the error).
+-- Those are ended, and of the others each lease is renewed of which a third has passed. Then it is given `jobs` for
+-- the rest of its `p_slots`. `gone` are the tokens of those that it no longer has, by their ends or because they are
+-- another worker's. It calls again when an attempt has ended, when a bell rings (see `listen`), or after `sleep_ms`:
+-- at the latest after `p_poll`, while it has room. `p_stops`: it is given no more. What fails from now on was cut
+-- short, and if it dies, that is no crash: in both cases the attempt does not count. `p_async` is that of `claim`. Of
+-- a job that does not fit into the answer it is given `job` and `token`, and `load` brings the rest. `p_about` says
+-- who the caller is, for the list of workers: a number that it has drawn (below 10^18), its process, host, language
+-- and version, as far as it likes.
 CREATE FUNCTION work(p_queue text, p_worker text, p_kinds text[], p_slots int DEFAULT 1, p_lease bigint DEFAULT NULL,
     p_poll bigint DEFAULT 1000, p_jobs json DEFAULT '[]', p_stops boolean DEFAULT false, p_async boolean DEFAULT false,
     p_about json DEFAULT NULL, OUT jobs json, OUT gone json, OUT sleep_ms int) LANGUAGE plpgsql AS $$
@@ -39,7 +40,8 @@ BEGIN
     BEGIN
         PERFORM note_worker(v_queue, p_worker, p_about, p_kinds, p_slots, p_stops, v_now);
     EXCEPTION WHEN data_exception OR SQLSTATE 'WQ002' THEN
-        -- A misspelt word shows at the first call. What a worker says of itself is no reason to lose its leases and ends.
+        -- A misspelt word shows at the first call. What a worker says of itself is no reason to lose its leases and
+        -- ends.
         IF json_array_length(p_jobs) = 0 THEN RAISE; END IF;
         PERFORM warn_of_about(SQLERRM);
     END;
@@ -51,7 +53,7 @@ BEGIN
             WHEN u."end" = 'fail' THEN CASE WHEN p_stops THEN 'put_back' ELSE 'failed' END ELSE u."end" END) AS ends
     INTO v_has FROM (SELECT u.*, u."end" = 'finish' AND octet_length(u.said) > v_queue.max_payload AS is_large
         FROM json_to_recordset(p_jobs) u(job bigint, token bigint, "end" text, said text)) u;
-    -- What somebody has locked is noted, renewed and ended by a later call: no other job of the caller's waits for that.
+    -- What is locked is noted, renewed and ended by a later call: no other job of the caller waits for that.
     IF p_stops THEN
         PERFORM note_stop(array_agg(u.number), array_agg(u.token)) FROM unnest(v_has.jobs, v_has.tokens, v_has.ends) u(number, token, end_),
             LATERAL (SELECT FROM job j WHERE j.number = u.number AND j.token = u.token AND NOT j.stopping
@@ -68,7 +70,7 @@ BEGIN
     v_look := held(v_rest.jobs, v_rest.tokens, v_now + 2 * v_third);
     IF v_done.due OR v_look.due > 0 THEN
         v_due := v_look.due;
-        -- Those that have ended, too: a tick would take back one whose lease is over, and forget its end.
+        -- Those that have ended, too: a tick would take back one whose lease has expired, and forget its end.
         PERFORM renew_all(v_has.jobs, v_has.tokens, p_lease);
         v_look := held(v_rest.jobs, v_rest.tokens, v_now + 2 * v_third);
         -- Ends and claims may wait for others, which would keep a renewal from its commit. So they are the next call.
@@ -105,7 +107,7 @@ BEGIN
     END IF;
     IF v_got < v_most THEN v_next := least(v_next, v_now + p_poll); END IF;
     v_next := least(v_next, CASE WHEN v_look.due = 0 THEN v_look.until - 2 * v_third ELSE v_now + v_third / 8 END);
-    -- An end that waits for somebody's commit.
+    -- An end that waits for another commit.
     IF EXISTS (SELECT FROM unnest(v_has.tokens, v_has.ends) u(token, end_)
         WHERE u.end_ IS NOT NULL AND u.token <> ALL (v_done.tokens || v_look.lost)) THEN
         v_next := least(v_next, v_now + least(v_third / 8, 250));
@@ -117,8 +119,8 @@ BEGIN
     IF NOT p_async OR cardinality(v_done.jobs) > 0 THEN PERFORM set_config('synchronous_commit', v_before, true); END IF;
 END $$;
 
--- The tokens of those leases that are over, the time at which the first one of the others ends, and how many of these
--- end by this time.
+-- The tokens of the leases that have expired, when the first one of the others ends, and how many of these end by
+-- this time.
 CREATE FUNCTION held(p_jobs bigint[], p_tokens bigint[], p_by bigint, OUT lost bigint[], OUT until bigint, OUT due int)
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -127,7 +129,7 @@ BEGIN
         SELECT j.at FROM job j WHERE j.number = u.number AND j.token = u.token LIMIT 1) h ON true;
 END $$;
 
--- Listens on the channel of a queue, until the connection ends. It needs one without a pooler.
+-- Listens on the channel of a queue, until the connection ends. It needs a connection without a pooler.
 CREATE FUNCTION listen(p_queue text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     EXECUTE format('LISTEN %I', listen_to(p_queue));

@@ -1,10 +1,10 @@
--- The workers of a queue. Each one is noted with the calls that it makes anyway, once in a third of a lease. No rule of
--- the queue reads what is noted: it is for those who look.
+-- The workers of a queue. Each one is noted with the calls that it makes anyway, once in a third of a lease. No rule
+-- of the queue reads what is noted: it is only shown.
 
--- Notes that a worker was heard of, and what it has said of itself: `p_about` has its number, process, host, language and
--- version, and `stuck`. At most one row is written in a third of a lease, and in a second; the begin of its stop is noted at
--- once. It waits for nobody: what somebody has locked stays as it is. A transaction that is open for a second is a user's,
--- who may keep it open for long.
+-- Notes that a worker was heard of, and what it has said of itself: `p_about` has its number, process, host, language
+-- and version, and `stuck`. At most one row is written in a third of a lease, and in a second; the beginning of its
+-- stop is noted at once. It never waits: a row that is locked stays as it is. A transaction that is open for a second
+-- is a user's, and may stay open for long.
 CREATE FUNCTION note_worker(p_queue queue, p_name text, p_about json, p_kinds text[], p_slots int, p_stops boolean, p_now bigint)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -19,7 +19,7 @@ BEGIN
     SELECT * INTO v_old FROM worker WHERE queue = p_queue.id AND number = v_new.number;
     v_was := FOUND;
     p_stops := coalesce(p_stops, false);
-    -- Two may share a name, of which one stops, and the other one begins anew in each call.
+    -- Two may share a name: one of them stops, and the other one would begin again in each call.
     IF v_old.seen <= p_now AND (v_old.stopping OR NOT p_stops) AND v_old.seen > p_now - 1000
         OR current_setting('transaction_read_only') = 'on' OR statement_timestamp() - transaction_timestamp() > interval '1 s' THEN RETURN; END IF;
     v_new.kinds := CASE WHEN coalesce(array_ndims(p_kinds), 1) = 1 AND cardinality(p_kinds) <= c_kinds AND octet_length(p_kinds::text) <= 16384 THEN p_kinds END;
@@ -31,15 +31,15 @@ BEGIN
     v_new.process := CASE WHEN p_about->>'process' ~ '^[0-9]{1,9}$' THEN (p_about->>'process')::int END;
     v_new.stuck := CASE WHEN p_about->>'stuck' ~ '^[0-9]{1,9}$' THEN (p_about->>'stuck')::int ELSE 0 END;
     IF v_was THEN
-        -- Kinds that stay as they are stay where they are, however long they are.
+        -- Kinds that do not change are not written again, however long they are.
         UPDATE worker SET name = left(p_name, 255), process = v_new.process, host = left(p_about->>'host', 255), language = left(p_about->>'language', 255),
             version = left(p_about->>'version', 255), kinds = CASE WHEN kinds IS NOT DISTINCT FROM v_new.kinds THEN kinds ELSE v_new.kinds END,
             slots = p_slots, stuck = v_new.stuck, stopping = p_stops, seen = p_now,
-            -- It was stopped, and begins anew; or the clock was set back.
+            -- It was stopped, and begins again; or the clock was set back.
             began = CASE WHEN stopping AND NOT p_stops THEN p_now ELSE least(began, p_now) END
         WHERE ctid = (SELECT ctid FROM worker WHERE queue = p_queue.id AND number = v_new.number FOR NO KEY UPDATE SKIP LOCKED);
     ELSIF pg_try_advisory_xact_lock(lock_of('worker ' || v_new.number, p_queue.id)) THEN
-        -- Under this lock nobody else makes the row just now, for whose commit an insert would wait.
+        -- Under this lock no other call is making the row, for whose commit an insert would wait.
         INSERT INTO worker (queue, number, name, process, host, language, version, kinds, slots, stuck, began, seen, stopping)
         VALUES (p_queue.id, v_new.number, left(p_name, 255), v_new.process, left(p_about->>'host', 255), left(p_about->>'language', 255),
             left(p_about->>'version', 255), v_new.kinds, p_slots, v_new.stuck, p_now, p_now, p_stops)
@@ -47,8 +47,8 @@ BEGIN
     END IF;
 END $$;
 
--- The same for one process, as a worker of each of these queues: a list of {queue, name, kinds, slots, stopping} beside what
--- `p_about` has above.
+-- The same for one process, as a worker of each of these queues: a list of {queue, name, kinds, slots, stopping}
+-- beside what `p_about` has above.
 CREATE FUNCTION note_workers(p_workers text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE v_one json; v_queue queue; v_now bigint := clock();
 BEGIN
@@ -69,7 +69,7 @@ BEGIN
     PERFORM warn('a worker is not noted', p_error, 'The call goes on. Mend what the worker says of itself (`p_about`).');
 END $$;
 
--- Deletes the workers that were not heard of for a day, or since they have stopped.
+-- Deletes the workers that were not heard of for a day, or have stopped.
 CREATE FUNCTION drop_workers(p_queue queue, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     c_most CONSTANT int := 1024;
@@ -88,10 +88,10 @@ BEGIN
     END LOOP;
 END $$;
 
--- The workers of a queue, those first that are heard of, each with so many of its jobs: {id, kind, ran}. A job is of the
--- newest worker of its name that was there when it was claimed. Workers that call `claim` alone are seen by their jobs.
--- One that has a job that runs alone has no free slot. `silent`: two thirds of its lease have passed since it was heard of, or
--- since its leases were renewed.
+-- The workers of a queue, the silent ones last, each with up to `p_jobs` of its jobs: {id, kind, ran}. A job is of
+-- the newest worker of its name that was there when it was claimed. Workers that call `claim` alone are seen by their
+-- jobs. A worker with a job that runs alone has no free slot. `silent`: two thirds of its lease have passed since it
+-- was heard of, or since its leases were renewed.
 CREATE FUNCTION workers_of(p_queue text, p_jobs int DEFAULT 64)
 RETURNS TABLE (name text, process bigint, host text, language text, version text, kinds text[], slots bigint, busy bigint, began bigint,
     silent_for bigint, silent boolean, stopping boolean, newest_ran bigint, lease_left bigint, jobs json) STABLE LANGUAGE plpgsql AS $$
@@ -104,7 +104,7 @@ BEGIN
     RETURN QUERY WITH w AS MATERIALIZED (
         SELECT coalesce(x.name, '') AS name, x.process, x.host, x.language, x.version, x.kinds, x.slots, x.stuck, x.stopping,
             least(greatest(x.began, 0), v_now) AS began, least(greatest(x.seen, 0), v_now) AS seen,
-            -- Of two that have begun in one millisecond.
+            -- Of two that have begun in the same millisecond.
             row_number() OVER (PARTITION BY coalesce(x.name, ''), least(greatest(x.began, 0), v_now) ORDER BY x.number) AS nth
         FROM worker x WHERE x.queue = v_queue.id
     ), e AS (
