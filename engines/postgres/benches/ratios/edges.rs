@@ -1,5 +1,5 @@
-//! Other jobs of a queue, while all those are told of the end of a job that wait for it. No call
-//! may take longer than 2 s, as a careful user sets it.
+//! Other jobs of a queue, while all the waiters of an ended job are told. No call may take longer
+//! than 2 s, a limit that a careful user would set.
 
 use crate::server::{Database, Server};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ const LONGEST: Duration = Duration::from_millis(100);
 const CLAIM: &str = "SELECT job, token FROM waterline.claim('q', 1, 'w')";
 const FINISH: &str = "SELECT waterline.finish($1, $2)";
 
-/// Prints the rows. Returns true if all are within their limits.
+/// Prints the rows. Returns whether all are within their limits.
 pub fn measure(server: &Server) -> bool {
     let run = told(server, "made ready", OnDead::Run);
     told(server, "buried", OnDead::Die) && run
@@ -51,7 +51,7 @@ fn told(server: &Server, what: &str, on_dead: OnDead) -> bool {
     longest <= LONGEST
 }
 
-/// Says that the measurement is over once it goes, by its end or by a call that failed.
+/// Ends the measurement on drop: at its end, or after a call that failed.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -80,7 +80,7 @@ fn others(database: &Database, queue: &Queue) -> Vec<Duration> {
             queue.push(urgent).expect("the server runs");
             let begun = Instant::now();
             // None, while another worker puts it into the line of its kind. Now and then it is one
-            // of those that have waited, lest they starve.
+            // of the former waiters, so that they do not starve.
             let row = loop {
                 if let Some(row) = client.query_opt(&claim, &[]).expect("within 2 s") {
                     break row;

@@ -1,5 +1,5 @@
-//! Whole runners, beside another queue's own program: eight processes each, on one server. npm
-//! brings that program, into the target folder. Without npm the row is left out.
+//! Whole runners, beside the program of another queue: eight processes each, on one server. npm
+//! installs that program into the target folder. Without npm the row is left out.
 
 use crate::member::{self, queue};
 use crate::row::{PAYLOAD, line, median, rate};
@@ -14,18 +14,18 @@ use waterline_queue::{Outcome, Runner};
 
 const ROLE: &str = "whole";
 
-/// The newest one, the Node that it needs, and the last one for an older Node.
+/// The newest version, the Node that it needs, and the last version for an older Node.
 const NEW: (&str, (u32, u32)) = ("0.18.0", (22, 18));
 const OLD: &str = "0.17.3";
 
 const PROCESSES: usize = 8;
-/// One process of the other queue takes as many from the database at once.
+/// A process of the other queue takes this many jobs from the database at once.
 const MAX_PROCESSING: usize = 500;
 const JOBS: u64 = 80_000;
-/// Behind a first one, which does not count.
+/// After a first round, which does not count.
 const ROUNDS: usize = 3;
 
-/// The process of a worker, if this is one: it works until its input ends.
+/// If this is the process of a worker, works until its input ends.
 pub fn is_worker() -> bool {
     let Some(config) = member::config(ROLE) else { return false };
     let store = PgStore::connect(config, NoTls, PgOptions::new()).expect("the server runs");
@@ -38,7 +38,7 @@ pub fn is_worker() -> bool {
     true
 }
 
-/// Processes that are killed at the end of this value.
+/// Processes that are killed on drop.
 struct Workers(Vec<Child>);
 
 impl Workers {
@@ -50,7 +50,7 @@ impl Workers {
             let mut lines = BufReader::new(worker.stdout.take().expect("it is piped")).lines();
             let is_ready = lines.by_ref().map_while(Result::ok).any(|line| line == "ready");
             assert!(is_ready, "a worker ended at its start");
-            // A thread reads all that it says later, so that it never waits for us.
+            // A thread reads all later output, so that the process never waits for us.
             std::thread::spawn(move || lines.for_each(drop));
         }
         workers
@@ -66,7 +66,7 @@ impl Drop for Workers {
     }
 }
 
-/// Prints the row. Returns true if it is within its limit, or left out.
+/// Prints the row. Returns whether it is within its limit, or left out.
 pub fn measure(server: &Server) -> bool {
     let (version, module) = match install() {
         Ok(installed) => installed,
@@ -105,7 +105,7 @@ pub fn measure(server: &Server) -> bool {
     ours >= 3.0 * floor
 }
 
-/// Pushes jobs in one transaction, and returns how many a second are done from its commit on.
+/// Pushes jobs in one transaction, and returns how many a second are done after its commit.
 fn work_off(database: &Database, push: &str, table: &str) -> f64 {
     let mut client: Client = database.client();
     let mut transaction = client.transaction().expect("the server runs");
@@ -116,7 +116,7 @@ fn work_off(database: &Database, push: &str, table: &str) -> f64 {
     let mut watcher = database.client();
     rate(JOBS, || {
         transaction.commit().expect("the server runs");
-        // Each look reads the rows that are gone, too.
+        // Each query reads the rows that are gone, too.
         let is_done = (0..2_400).any(|_| {
             let left: bool = watcher.query_one(&left, &[]).expect("the server runs").get(0);
             if left {

@@ -1,5 +1,5 @@
-//! Jobs that go through the queue while a transaction stays open all the time, so that no row that
-//! is gone can be cleaned up: the last round beside the first one.
+//! Jobs that go through the queue while a transaction stays open all the time, so that no dead row
+//! can be cleaned up: the last round beside the first one.
 
 use crate::row::{PAYLOAD, line, rate};
 use crate::server::{Database, Server};
@@ -13,13 +13,12 @@ const JOBS: u64 = 40_000;
 const KEYED: u64 = 8_000;
 const KEYS: u64 = 400;
 const CLIENTS: u64 = 4;
-/// The jobs of one call.
 const BATCH: i32 = 16;
 
 const TURN: &str =
     "SELECT * FROM waterline.turn($1, $2, $3, '{}', '{}', '{}', $4, $5, $6, NULL, NULL, 'w', false, NULL, NULL)";
 
-/// Prints the rows. Returns true if all are within their limits.
+/// Prints the rows. Returns whether all are within their limits.
 pub fn measure(server: &Server) -> bool {
     let database = server.database();
     let set = format!("ALTER DATABASE {} SET synchronous_commit = off", database.name);
@@ -53,7 +52,7 @@ fn rounds(database: &Database, queue: &Queue, jobs: u64, job: &dyn Fn(u64) -> Ne
     (rates[0], rates[ROUNDS - 1])
 }
 
-/// Claims and ends so many jobs, of these kinds; `None`: of all.
+/// Claims and ends jobs of these kinds; `None`: of all.
 pub fn work(database: &Database, queue: &str, jobs: u64, kinds: Option<&[String]>) {
     let ended = AtomicU64::new(0);
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Claims of some kinds, beside claims of all, and behind due jobs of kinds that nobody takes.
+//! Claims of some kinds, beside claims of all, and behind due jobs of kinds that no worker takes.
 
 use crate::held::work;
 use crate::row::{PAYLOAD, ROUNDS, line, median, rate};
@@ -6,12 +6,11 @@ use crate::server::Server;
 use waterline_postgres::PgOptions;
 use waterline_queue::{NewJob, Queue, QueueOptions, Retention};
 
-/// The jobs of a round.
 const JOBS: u64 = 8_000;
-/// The due jobs of a kind that nobody takes.
+/// The due jobs of a kind that no worker takes.
 const OTHERS: u64 = 100_000;
 
-/// Prints the rows. Returns true if all are within their limits.
+/// Prints the rows. Returns whether all are within their limits.
 pub fn measure(server: &Server) -> bool {
     let database = server.database();
     let set = format!("ALTER DATABASE {} SET synchronous_commit = off", database.name);
@@ -27,7 +26,7 @@ pub fn measure(server: &Server) -> bool {
         let (all, some) = (open(&format!("all, {name}")), open(name));
         push(&some, others, &["other".to_owned()]);
         let (mut floors, mut ours) = (Vec::new(), Vec::new());
-        // The first claim puts those of others into their line, once. It does not count.
+        // The first claim puts the jobs of other kinds into their line, once. It does not count.
         for round in 0..=ROUNDS {
             push(&all, JOBS, &kinds);
             push(&some, JOBS, &kinds);
@@ -45,7 +44,7 @@ pub fn measure(server: &Server) -> bool {
     is_within
 }
 
-/// Pushes so many jobs, of these kinds in turn.
+/// Pushes jobs of these kinds in turn.
 fn push(queue: &Queue, jobs: u64, kinds: &[String]) {
     for from in (0..jobs).step_by(1_000) {
         let jobs = (from..from + 1_000).zip(kinds.iter().cycle());

@@ -1,5 +1,5 @@
-//! The table as a stream: the cost of a look, and the time from a commit to the moment at which the
-//! row may be read.
+//! The table as a stream: the cost of asking for the head, and the time from a commit until the row
+//! may be read.
 
 use crate::row::{ROUNDS, line, median};
 use crate::server::{Database, Server};
@@ -12,9 +12,9 @@ use waterline::{Index, Jobs};
 use waterline_postgres::{PgJobs, PgOptions, PgStore};
 
 const WRITERS: usize = 8;
-/// The looks and the reads of a round.
+/// The calls for the head and the reads of a round.
 const CALLS: u32 = 300;
-/// The time of a round for which the writers write.
+/// How long the writers write in a round.
 const ROUND: Duration = Duration::from_secs(1);
 
 const TABLE: &str = "
@@ -23,10 +23,10 @@ const TABLE: &str = "
     INSERT INTO events (payload) SELECT repeat('x', 100) FROM generate_series(1, 10000)";
 
 /// The rule that many use, though it skips rows: a row may be read once its transaction is older
-/// than the oldest one that runs.
+/// than the oldest running one.
 const OLDEST: &str = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1";
 
-/// Prints both rows. Returns true if both are within their limits.
+/// Prints both rows. Returns whether both are within their limits.
 pub fn measure(server: &Server) -> bool {
     let database = server.database();
     let mut client = database.client();
@@ -41,11 +41,11 @@ pub fn measure(server: &Server) -> bool {
         || until_readable(&database, |row| row.transaction, &mut oldest),
         || until_readable(&database, |row| row.id, || jobs.head().expect("the server runs").unwrap_or(0)),
     );
-    // A row waits for the look after it, for the last writer that this look saw, and for the look
-    // that no longer sees that one. Commits are flushed together, so a writer that began a moment
-    // later often ends a flush later: looks that cost a quarter brought a tenth. The rule by the
-    // oldest transaction does not wait for later writers. It skips the rows of whoever takes an id
-    // before it writes.
+    // A row waits for the next call for the head, for the last writer that this call saw, and for
+    // the call that no longer sees that one. Commits are flushed together, so a writer that began a
+    // moment later often ends a flush later: calls that cost a quarter brought a tenth. The rule by
+    // the oldest transaction does not wait for later writers. It skips the rows of writers that
+    // take an id before they write.
     line("commit to readable, 8 writers, us: the rule by the oldest one (<= 8)", theirs, ours);
     look <= 10.0 * read && ours <= 8.0 * theirs
 }
@@ -60,7 +60,6 @@ fn in_turn(mut floor: impl FnMut() -> Duration, mut ours: impl FnMut() -> Durati
     (median(floors), median(all))
 }
 
-/// A row that was committed.
 struct Row {
     id: Index,
     transaction: u64,
@@ -87,7 +86,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Lets eight writers write while this is measured. Returns their rows, too.
+/// Measures while eight writers write. Returns their rows, too.
 fn while_written<R>(database: &Database, measured: impl FnOnce() -> R) -> (R, Vec<Row>) {
     let (ends, commits) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     let answer = thread::scope(|scope| {
@@ -107,7 +106,7 @@ fn while_written<R>(database: &Database, measured: impl FnOnce() -> R) -> (R, Ve
     (answer, commits.into_inner())
 }
 
-/// Returns the time of a read by the primary key, and of a look, while eight writers write.
+/// Returns the time of a read by primary key, and of a call for the head, beside eight writers.
 fn cost_of_a_look(database: &Database, client: &mut Client, jobs: &PgJobs<()>) -> (f64, f64) {
     let read = client.prepare("SELECT * FROM events WHERE id = $1").expect("it is there");
     let ((read, looked), _) = while_written(database, || {
@@ -131,7 +130,7 @@ fn cost_of_a_look(database: &Database, client: &mut Client, jobs: &PgJobs<()>) -
     (read, looked)
 }
 
-/// Returns the mean time from the commit of a row to the first head at or above its number, of a
+/// Returns the mean time from the commit of a row to the first head at or above its number, for a
 /// reader that asks again and again.
 fn until_readable(database: &Database, number: impl Fn(&Row) -> u64, mut head: impl FnMut() -> u64) -> Duration {
     let (mut heads, rows) = while_written(database, || {

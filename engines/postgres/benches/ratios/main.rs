@@ -33,7 +33,6 @@ const BATCH: usize = 1_024;
 /// The connections that make a transaction for each job.
 const CONNECTIONS: u64 = 8;
 
-/// The parts of the bench.
 const PARTS: [&str; 3] = ["queue", "writing", "looks"];
 
 const INSERT: &str = "INSERT INTO rows SELECT id, $2 FROM unnest($1::bigint[]) id";
@@ -49,7 +48,7 @@ fn main() {
     }
     let server = Server::start(&[("fsync", "on"), ("max_wal_size", "2GB"), ("max_connections", "400")]);
     println!("{:<68} {:>12} {:>12} {:>8}", "", "floor", "ours", "ratio");
-    // The parts that are named, or all of them. Any other word chooses rows of the queue.
+    // The parts that are named, or all of them. Any other word selects rows of the queue.
     let named: Vec<_> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let (parts, words): (Vec<_>, Vec<_>) = named.iter().partition(|name| PARTS.contains(&name.as_str()));
     let has = |part: &str| parts.is_empty() || parts.iter().any(|name| *name == part);
@@ -65,7 +64,7 @@ fn main() {
     assert!(is_within, "a ratio is beyond its limit");
 }
 
-/// Measures a stream whose results are rows, and the takeover of a standby. Returns true if both
+/// Measures a stream whose results are rows, and the takeover of a standby. Returns whether both
 /// ratios are within their limits.
 fn measure_writing(server: &Server) -> bool {
     let (mut bare, mut ours, mut single) = (Vec::new(), Vec::new(), Vec::new());
@@ -121,8 +120,8 @@ fn writing(store: &PgStore, count: u64) {
     consumer.expect("the name is free").join().expect("nothing fails");
 }
 
-/// Measures what it costs a stream to hand its jobs to a queue, which other machines run: its own
-/// part of it, and all of it if the one runner is on this machine.
+/// Measures what it costs a stream to hand its jobs to a queue that other machines run: its own
+/// part, and all of it if the one runner is on this machine.
 fn through_queue(server: &Server) {
     let (mut alone, mut pushing, mut whole) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {

@@ -26,7 +26,6 @@ pub fn config(role: &str) -> Option<Config> {
     Some(config)
 }
 
-/// Returns the queue of the workers.
 pub fn queue(store: &PgStore) -> Queue {
     store.queue("q", QueueOptions::default().retention(Retention::Drop)).expect("the database is there")
 }

@@ -1,4 +1,4 @@
-//! The time until an idle worker in another process has a job, from the beginning of its push.
+//! How long it takes until an idle worker in another process has a job, from the start of its push.
 
 use crate::member::{self, queue};
 use crate::server::{Database, Server};
@@ -14,10 +14,10 @@ const ROLE: &str = "pick-up";
 /// The pushes, and those whose bell is lost.
 const PUSHES: usize = 200;
 const UNHEARD: usize = 5;
-/// The time after which a worker looks without a bell.
+/// How long a worker waits without a bell before it asks.
 const POLL: Duration = Duration::from_secs(1);
 
-/// The process of a worker, if this is one: it works until its input ends.
+/// If this is the process of a worker, works until its input ends.
 pub fn is_worker() -> bool {
     let Some(config) = member::config(ROLE) else { return false };
     let store = PgStore::connect(config, NoTls, PgOptions::new()).expect("the server runs");
@@ -38,7 +38,7 @@ fn now() -> u64 {
     u64::try_from(now.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A worker that is killed at the end of this value.
+/// A worker that is killed on drop.
 struct Worker(Child, BufReader<ChildStdout>);
 
 impl Worker {
@@ -63,19 +63,19 @@ impl Drop for Worker {
     }
 }
 
-/// Prints the rows. Returns true if all are within their limits.
+/// Prints the rows. Returns whether all are within their limits.
 pub fn measure(server: &Server) -> bool {
     let database = server.database();
     let queue = queue(&database.store(PgOptions::new()));
     let mut client = database.client();
     let mut worker = Worker::start(server, &database);
-    // The register of the bell is above 0 while somebody listens.
+    // The register of the bell is above 0 while a worker listens.
     let bell = "SELECT coalesce(pg_sequence_last_value(bell), 0) FROM waterline.queue WHERE name = 'q'";
     let mut is_idle = || {
         while client.query_one(bell, &[]).expect("the server runs").get::<_, i64>(0) <= 0 {
             std::thread::park_timeout(Duration::from_millis(2));
         }
-        // It looks once more behind that.
+        // It asks once more after that.
         std::thread::park_timeout(Duration::from_millis(25));
     };
     let (mut pushes, mut pickups, mut unheard) = (Vec::new(), Vec::new(), Vec::new());

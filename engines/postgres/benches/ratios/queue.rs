@@ -1,5 +1,5 @@
-//! The job queue, beside the least statements that it could be and beside those that another queue
-//! sends, which is graphile-worker: re-stated here, for jobs that are in none of its named queues.
+//! The job queue, beside the simplest statements that it could be and beside those of another
+//! queue, which is graphile-worker: written again here, for jobs in none of its named queues.
 
 use crate::row::{PAYLOAD, ROUNDS, line, median, rate};
 use crate::server::{Database, Server};
@@ -16,7 +16,7 @@ const MANY: u64 = 20_000;
 const CLAIMED: u64 = 4_000;
 const OF_KEY: u64 = 300;
 
-/// The least table of a queue, and another queue's own: a job is ready while nobody has locked it,
+/// The simplest table of a queue, and that of another queue: a job is ready while it is not locked,
 /// and a push notifies.
 const TABLES: &str = "
     CREATE TABLE bare (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, queue int NOT NULL,
@@ -51,7 +51,7 @@ const BARE: &str = "INSERT INTO bare (queue, state, priority, at, kind, payload)
 const BARE_MANY: &str = "INSERT INTO bare (queue, state, priority, at, kind, payload) SELECT 1, 'ready', 2, 5, k, p
     FROM unnest($1::text[], $2::text[]) u(k, p) RETURNING id";
 /// A named queue has one job at a time. So each claim asks which of them are free, and locks those
-/// of which it takes a job; one of several jobs (`MANY`) leaves all but the first of each.
+/// of which it takes a job; a claim of several jobs (`MANY`) leaves all but the first of each.
 const OTHER_CLAIM: &str = "WITH found AS (
         SELECT id, named, priority, run_at FROM other WHERE is_available AND run_at <= now() AND task = ANY ($2::int[])
             AND (named IS NULL OR named IN (SELECT id FROM named WHERE is_available FOR UPDATE SKIP LOCKED))
@@ -65,7 +65,7 @@ const OTHER_END: &str = "DELETE FROM other WHERE id = ANY ($1)";
 const TURN: &str = "SELECT * FROM waterline.turn($1, $2, $3, '{}', '{}', '{}', 'q', $4, NULL, NULL, NULL, 'w', false,
     NULL, NULL)";
 
-/// Prints the rows. Returns true if all are within their limits.
+/// Prints the rows. Returns whether all are within their limits.
 pub fn measure(server: &Server, wanted: &dyn Fn(&str) -> bool) -> bool {
     let mut is_within = true;
     for (sync, least_push, least_turn) in [("on", 0.9, 1.3), ("off", 0.7, 1.0)] {
@@ -95,12 +95,11 @@ pub fn measure(server: &Server, wanted: &dyn Fn(&str) -> bool) -> bool {
             let least = 5.0_f64.min((least_push * most / other * 100.0).round() / 100.0);
             row(of_other, least, &|| other_push(&database), &|| push(&queue), SINGLE);
         }
-        // A job has more columns than the least table: 458 bytes of log for each, where that one
+        // A job has more columns than the simplest table: 458 bytes of log for each, where that one
         // writes 346. That is 0.76 of it where a push waits for the log. Runs on one machine had
         // 0.66 to 0.93.
         let many = || bare_many(&database);
         row("push by 1,000, jobs/s: INSERT .. SELECT unnest", 0.9, &many, &|| push_many(&queue), MANY);
-        // Both have a backlog.
         let fill = "INSERT INTO other (task, payload) SELECT 1, to_json($1::text) FROM generate_series(1, $2::bigint)";
         database.client().execute(fill, &[&PAYLOAD, &(5 * MANY).cast_signed()]).expect("it is right");
         // Its plans depend on statistics.
@@ -114,7 +113,7 @@ pub fn measure(server: &Server, wanted: &dyn Fn(&str) -> bool) -> bool {
         );
         row(of_1, least_turn, &|| other_work(&database, 1), &|| work(&database, 1), CLAIMED);
         row(of_16, 1.0, &|| other_work(&database, 16), &|| work(&database, 16), CLAIMED);
-        // One at a time of a key: the next one waits for the end of the one before.
+        // One at a time of a key: the next job waits for the end of the previous one.
         let keyed =
             store.queue("keyed", QueueOptions::default().limit(Limit::each_key().at_once(1))).expect("it is new");
         if !wanted("one key alone") {
@@ -137,7 +136,7 @@ fn in_turn(jobs: u64, floor: &dyn Fn(), ours: &dyn Fn()) -> (f64, f64) {
     (median(floors), median(all))
 }
 
-/// Runs this on a connection of each client, so many times in all.
+/// Runs this on a connection of each client, `times` times in all.
 fn clients(database: &Database, sql: &str, times: u64, run: impl Fn(&mut Client, &Statement) + Sync) {
     std::thread::scope(|scope| {
         for _ in 0..CLIENTS {
@@ -218,7 +217,7 @@ fn other_work(database: &Database, most: u64) {
     });
 }
 
-/// Ends the jobs of before and claims the next ones in one call, as a runner does.
+/// Ends the previous jobs and claims the next ones in one call, as a runner does.
 fn work(database: &Database, most: u64) {
     let asks = i32::try_from(most).expect("it is small");
     std::thread::scope(|scope| {

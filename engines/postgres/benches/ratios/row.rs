@@ -9,7 +9,6 @@ pub const ROUNDS: usize = 5;
 pub const PAYLOAD: &str =
     "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789";
 
-/// Returns the jobs per second.
 pub fn rate(jobs: u64, run: impl FnOnce()) -> f64 {
     let begun = Instant::now();
     run();

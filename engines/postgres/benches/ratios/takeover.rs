@@ -1,4 +1,4 @@
-//! The time until a standby in another process takes over.
+//! How long it takes until a standby in another process takes over.
 
 use crate::member;
 use crate::server::pooler::Pooler;
@@ -12,10 +12,9 @@ use waterline_postgres::{PgOptions, PgStore};
 const ROLE: &str = "standby";
 const HOLDER: &str = "WATERLINE_BENCH_HOLDER";
 
-/// The time of a lease.
 const TTL: Duration = Duration::from_secs(2);
 
-/// The process of a member, if this is one: it consumes until its input ends, and then stops.
+/// If this is the process of a member, consumes until its input ends, and then stops.
 pub fn is_member() -> bool {
     let Some(config) = member::config(ROLE) else { return false };
     let holder = std::env::var(HOLDER).expect("it is set");
@@ -30,12 +29,12 @@ pub fn is_member() -> bool {
     let mut client = config.connect(NoTls).expect("the server runs");
     client.batch_execute(&format!("CREATE TABLE \"waits {holder}\" ()")).expect("it is new");
     _ = std::io::stdin().read_line(&mut String::new());
-    // It is fenced if it stood still.
+    // It is fenced if it was frozen.
     _ = consumer.stop();
     true
 }
 
-/// A process that is killed at the end of this value.
+/// A process that is killed on drop.
 struct Member(Child);
 
 impl Member {
@@ -48,7 +47,6 @@ impl Member {
         self.0.kill().expect("it is a child");
     }
 
-    /// Asks it to stop.
     fn stop(&mut self) {
         drop(self.0.stdin.take());
     }
@@ -65,7 +63,7 @@ impl Drop for Member {
     }
 }
 
-/// Prints how long a standby waits after each end of the one that has the name.
+/// Prints how long a standby waits after each end of the process that has the name.
 pub fn measure(server: &Server) {
     type End = fn(&mut Member);
     // It passes no notification on to the process that listens.

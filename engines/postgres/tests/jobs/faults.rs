@@ -12,7 +12,7 @@ fn typed(answer: Result<Option<u64>, BoxError>) -> Error {
     *answer.expect_err("it cannot be read").downcast().expect("the error is typed")
 }
 
-/// Asks for the head until the error is that of no connection that was lost.
+/// Asks for the head until the error is not one of a lost connection.
 fn once_there(jobs: &impl Jobs) -> Error {
     let begun = Instant::now();
     loop {
@@ -24,7 +24,7 @@ fn once_there(jobs: &impl Jobs) -> Error {
     }
 }
 
-/// Returns a source whose calls end soon, and the name of its processes on the server.
+/// Returns a source whose calls end soon, and the name of its sessions on the server.
 fn named_source(database: &Database) -> (String, PgJobs<String>) {
     let mut config = database.config.clone();
     let name = format!("reader of {}", database.name);
@@ -33,14 +33,14 @@ fn named_source(database: &Database) -> (String, PgJobs<String>) {
     (name, events(&store))
 }
 
-/// Takes ids that no row gets, so many that the log of the sequence has to say so.
+/// Takes ids that no row gets: enough that the sequence has to be logged.
 fn roll_back(client: &mut Client) -> u64 {
     let taken = "BEGIN; INSERT INTO events (payload) SELECT '' FROM generate_series(1, 40); ROLLBACK";
     client.batch_execute(taken).unwrap();
     client.query_one("SELECT last_value FROM events_id_seq", &[]).unwrap().get::<_, i64>(0).cast_unsigned()
 }
 
-/// Changes the right to have the log flushed. The functions have other arguments in version 17.
+/// Grants or revokes the right to flush the log. The functions have other arguments in version 17.
 fn of_flushing(change: &str) -> String {
     format!(
         "DO $$ DECLARE f regprocedure; BEGIN
@@ -53,7 +53,7 @@ fn of_flushing(change: &str) -> String {
 
 #[test]
 fn ids_reissued_after_a_crash_are_not_skipped() {
-    // Nobody flushes the log by the way.
+    // Nothing else flushes the log.
     let quiet = [("bgwriter_lru_maxpages", "0"), ("autovacuum", "off"), ("checkpoint_timeout", "1h")];
     let server = Server::start(&quiet);
     let database = server.database();
@@ -66,7 +66,7 @@ fn ids_reissued_after_a_crash_are_not_skipped() {
         .unwrap();
     client.batch_execute(&of_flushing("REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC")).unwrap();
     let mut config = database.config.clone();
-    // This user may not have the log flushed.
+    // This user has no right to flush the log.
     let store = PgStore::connect(config.user("reader").clone(), NoTls, PgOptions::new()).unwrap();
     let jobs = events(&store);
     let first = insert(&mut client, "before");
@@ -92,7 +92,7 @@ fn ids_reissued_after_a_crash_are_not_skipped() {
     wait_for_head(&jobs, again);
     assert_eq!(all(&jobs), [(first, "before".to_owned()), (again, "after".to_owned())]);
 
-    // With that right, the source has the log flushed, and the ids do not come back.
+    // With that right, the source flushes the log, and the ids do not come back.
     client.batch_execute(&of_flushing("GRANT EXECUTE ON FUNCTION %s TO reader")).unwrap();
     let last = crash(&mut client, &mut |client| {
         let taken = roll_back(client);
@@ -130,7 +130,7 @@ fn calls_time_out_when_the_server_is_frozen() {
     let (name, jobs) = named_source(&database);
     let first = insert(&mut client, "a");
     wait_for_head(&jobs, first);
-    // Its process on the server, and that of calls of an operator.
+    // Its session on the server, and that of an operator's calls.
     let processes = client.query("SELECT pid FROM pg_stat_activity WHERE application_name = $1", &[&name]).unwrap();
     let processes: Vec<_> = processes.iter().map(|row| row.get::<_, i32>(0).cast_unsigned()).collect();
     processes.iter().for_each(|process| signal(*process, "STOP"));
@@ -164,7 +164,7 @@ fn a_replica_is_refused_and_a_demoted_server_retried() {
     server.start_again();
     let second = insert(&mut database.client(), "b");
     wait_for_head(&jobs, second);
-    // One that was promoted has another history.
+    // A server that was promoted has another history.
     server.stop(End::Fast);
     std::fs::write(&standby, "").unwrap();
     server.start_again();
@@ -177,7 +177,6 @@ fn a_replica_is_refused_and_a_demoted_server_retried() {
     };
     assert!(error.contains("timeline"), "{error}");
     assert!(matches!(typed(jobs.head()), Error::OtherIds { .. }), "it stays");
-    // The next life knows of nothing else.
     let third = insert(&mut database.client(), "c");
     let consumer = Consumer::builder(jobs, MemoryProgress::new()).stop_at(third).start(|_| Ok(())).unwrap();
     consumer.join().unwrap();
@@ -234,7 +233,7 @@ fn restarted_ids_are_noticed_even_above_the_old_ones() {
     let (mut client, store) = with_events(&database);
     let jobs = events(&store);
     wait_for_head(&jobs, insert(&mut client, "a"));
-    // What gives the table another file, and what changes the sequence, is no new beginning.
+    // Neither another file of the table nor changes to the sequence are a new beginning.
     for other in [
         "VACUUM FULL events",
         "CLUSTER events USING events_pkey",
@@ -276,7 +275,7 @@ fn a_replaced_table_is_not_taken_for_the_old_one() {
     client.batch_execute(REPLACE).unwrap();
     assert!(matches!(typed(shown.head()), Error::OtherIds { what, .. } if what.contains("dropped")));
 
-    // To nobody was anything shown of this one, so it is found anew, and its writers are awaited.
+    // No head of this table was ever shown, so it is found anew, and its writers are awaited.
     let mut writer = database.client();
     let mut open = writer.transaction().unwrap();
     open.execute("INSERT INTO events (payload) VALUES ('open')", &[]).unwrap();
@@ -328,7 +327,7 @@ fn an_open_transaction_with_an_insert_is_named() {
     let mut open = idle.transaction().unwrap();
     open.execute("INSERT INTO events (payload) VALUES ('b')", &[]).unwrap();
     let last = insert(&mut client, "c");
-    // A new life, which has seen no head below yet.
+    // A new life, which has not seen a lower head yet.
     let every = Duration::from_millis(10);
     let consumer =
         Consumer::builder(events(&store), MemoryProgress::new()).poll_every(every).start(|_| Ok(())).unwrap();
@@ -364,7 +363,7 @@ fn notifications_wake_a_consumer_also_after_a_restart() {
                  FOR EACH STATEMENT EXECUTE FUNCTION notify_waterline()",
         )
         .unwrap();
-    // It never looks by itself within the time of this test.
+    // It never asks by itself within the time of this test.
     let never = Duration::from_secs(86_400);
     let consumer =
         Consumer::builder(events(&store), MemoryProgress::new()).poll_every(never).start(|_| Ok(())).unwrap();
@@ -400,7 +399,7 @@ fn many_rows_with_a_user_defined_type_are_read() {
 }
 
 /// Locks the table by this statement, and checks that calls which wait for it are ended by the
-/// server. The transaction with the lock is taken back, and the source goes on.
+/// server. The transaction with the lock is rolled back, and the source goes on.
 fn ends_calls_that_wait(lock: &str, call: impl Fn(&PgJobs<String>, u64) -> Result<Option<u64>, BoxError>) {
     let database = Server::shared().database();
     let (mut client, _) = with_events(&database);

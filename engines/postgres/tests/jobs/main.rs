@@ -12,7 +12,7 @@ mod suite;
 mod tables;
 mod writers;
 
-/// The number of rows or rounds of a test: a small one, or with `WATERLINE_SOAK` a large one.
+/// The number of rows or rounds of a test: small, or large with `WATERLINE_SOAK`.
 fn size(small: u64, large: u64) -> u64 {
     if std::env::var_os("WATERLINE_SOAK").is_some() { large } else { small }
 }

@@ -1,11 +1,11 @@
-//! Tables and servers that are refused, with what to do.
+//! Tables and servers that are refused, and what the error says to do.
 
 use crate::server::Server;
 use crate::tables::{self, insert, with_events};
 use waterline::{Consumer, Jobs, MemoryProgress};
 use waterline_postgres::{Error, PgJobs};
 
-/// Returns what a source on this table is refused with.
+/// Returns the error of a source on this table.
 fn refused(statements: &str) -> String {
     let database = Server::shared().database();
     let (mut client, store) = with_events(&database);

@@ -18,7 +18,7 @@ fn a_table_with_gaps_passes_the_suite() {
     let server = Server::start(&[]);
     let database = server.database();
     let client = RefCell::new(database.client());
-    // A call may take as long as it does on a busy machine.
+    // On a busy machine a call may take as long as it likes.
     let options = PgOptions::new().ttl(Duration::from_secs(120));
     let store = PgStore::connect(database.config.clone(), NoTls, options).unwrap();
     let tables = Cell::new(0);
@@ -52,7 +52,7 @@ fn a_table_with_gaps_passes_the_suite() {
     // The suite adds to the source that it made last.
     let extend = |_: &PgJobs<String>, count| fill(&mut client.borrow_mut(), &name(tables.get()), count);
     let suite = JobsSuite::new(made).sparse();
-    // To grow takes most of the time, and other tests grow, too.
+    // Growing takes most of the time, and other tests grow, too.
     let suite = if size(0, 1) > 0 { suite.extend(extend) } else { suite };
     suite.run();
 }

@@ -8,7 +8,6 @@ use std::time::Instant;
 use waterline::{BoxError, Handle, Index, Item, Jobs, Sparse, Status};
 use waterline_postgres::{PgJobs, PgOptions, PgStore};
 
-/// A table with nothing special.
 pub const EVENTS: &str =
     "CREATE TABLE events (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, payload text NOT NULL)";
 
@@ -21,7 +20,7 @@ pub fn events(store: &PgStore) -> PgJobs<String> {
     PgJobs::table(store, "events", payload).expect("the table is a stream")
 }
 
-/// A database with the table, a connection of the test's own, and a store.
+/// A database with the table, a client for the test, and a store.
 pub fn with_events(database: &Database) -> (Client, PgStore) {
     let mut client = database.client();
     client.batch_execute(EVENTS).expect("it is new");
@@ -29,13 +28,12 @@ pub fn with_events(database: &Database) -> (Client, PgStore) {
     (client, store)
 }
 
-/// Inserts one row, and returns its id.
 pub fn insert(client: &mut Client, payload: &str) -> Index {
     let row = client.query_one("INSERT INTO events (payload) VALUES ($1) RETURNING id::bigint", &[&payload]);
     row.expect("the table is there").get::<_, i64>(0).cast_unsigned()
 }
 
-/// Asks for the head until it is this one.
+/// Asks until the head is this one.
 pub fn wait_for_head(jobs: &impl Jobs, head: Index) {
     let begun = Instant::now();
     loop {
@@ -58,7 +56,7 @@ pub fn all<J: Jobs>(jobs: &J) -> Vec<(Index, J::Job)> {
     read.into_iter().filter_map(job).collect()
 }
 
-/// Returns the jobs of a source once its head is this one: until the log is flushed, it is lower.
+/// Returns the jobs of a source once its head is this one: it is lower until the log is flushed.
 pub fn all_up_to<J: Jobs>(jobs: &J, head: Index) -> Vec<(Index, J::Job)> {
     wait_for_head(jobs, head);
     all(jobs)
@@ -78,14 +76,14 @@ pub fn until(handle: &Handle, what: &str, wanted: impl Fn(&Status) -> bool) -> S
     }
 }
 
-/// A source with a rule that is wrong: a statement says the head.
+/// A source with a wrong rule: its head is the result of a statement.
 pub struct Wrong {
     client: Mutex<Client>,
     head: &'static str,
 }
 
 impl Wrong {
-    /// The highest id that is visible.
+    /// The highest visible id.
     pub const HIGHEST: &str = "SELECT max(id) FROM events";
     /// The highest id among the rows that are older than the oldest transaction.
     pub const OLDEST: &str = "SELECT max(id) FROM events WHERE by < pg_snapshot_xmin(pg_current_snapshot())";

@@ -14,7 +14,7 @@ use waterline::{Consumer, Index, Jobs, MemoryProgress};
 
 const WRITERS: u64 = 8;
 
-/// Some rows keep a trigger busy after they have their id.
+/// Some rows keep a trigger busy after they have got their ids.
 const SLOW: &str = "
     ALTER TABLE events ADD COLUMN by xid8 NOT NULL DEFAULT pg_current_xact_id();
     CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
@@ -23,8 +23,8 @@ const SLOW: &str = "
     CREATE TABLE other (id bigint, payload text);
     INSERT INTO other SELECT generate_series(0, 99);";
 
-/// Inserts so many rows in transactions of several statements, some of which are rolled back, or
-/// prepared and committed later.
+/// Inserts rows in transactions of several statements, some of which are rolled back, or prepared
+/// and committed later.
 fn write(mut client: Client, writer: u64, rows: u64) {
     let mut chance = Rng::with_seed(writer);
     let (mut left, mut number) = (rows, 0);
@@ -33,7 +33,7 @@ fn write(mut client: Client, writer: u64, rows: u64) {
         let (statements, fate) = (chance.u64(1..=4), chance.u64(0..20));
         let mut transaction = client.transaction().unwrap();
         if chance.bool() {
-            // It has a number, and no id yet.
+            // The transaction has a number, and no id yet.
             transaction.execute("INSERT INTO other VALUES (100, 'before')", &[]).unwrap();
         }
         let mut inserted = 0;
@@ -60,7 +60,7 @@ fn write(mut client: Client, writer: u64, rows: u64) {
     }
 }
 
-/// A consumer that notes what it sees.
+/// A consumer that records what it sees.
 fn watch(jobs: impl Jobs) -> (Consumer, Arc<Mutex<BTreeSet<Index>>>) {
     let seen: Arc<Mutex<BTreeSet<Index>>> = Arc::default();
     let sees = Arc::clone(&seen);
@@ -86,7 +86,7 @@ fn no_row_is_skipped_where_wrong_rules_skip_some() {
         });
     };
     both(0);
-    // A transaction is prepared, and left open while the others go on.
+    // A transaction is prepared and left open while the others go on.
     client
         .batch_execute("BEGIN; INSERT INTO events (payload) VALUES ('left open'); PREPARE TRANSACTION 'left open'")
         .unwrap();
@@ -111,7 +111,7 @@ fn no_row_is_skipped_where_wrong_rules_skip_some() {
         println!("{skipped} of {} rows are skipped by: {rule}", all.len());
         skipped
     });
-    // On a machine that gives them hardly any time, one of them may look at good moments alone.
+    // On a very slow machine, one of them may ask only at good moments.
     assert!(skips.iter().sum::<usize>() > 0, "this test would see no wrong rule");
 }
 
@@ -130,7 +130,7 @@ fn an_id_taken_before_the_transaction_number_is_not_skipped() {
                  $$ BEGIN PERFORM pg_advisory_xact_lock(1); RETURN 'slow'; END $$;",
         )
         .unwrap();
-    // The log has the next 32 values of the sequence then.
+    // Now the log has the next 32 values of the sequence.
     client.execute("INSERT INTO events (payload) VALUES ('first')", &[]).unwrap();
     let jobs = events(&store);
     let mut holds = database.client();
@@ -157,7 +157,7 @@ fn an_id_taken_before_the_transaction_number_is_not_skipped() {
     assert_eq!(crate::tables::all(&jobs).len(), 3);
 }
 
-/// Gives a part the ids of its table, if a writer names it. Since version 17 a partition has them.
+/// Gives a part the ids of its table, for writers that name it. Since version 17 it has them.
 fn ids_of(part: &str, table: &str) -> String {
     format!(
         "DO $$ BEGIN
@@ -182,7 +182,7 @@ fn inserts_into_a_partition_are_awaited() {
     database.client().batch_execute(&ids_of("t_1_1", "t")).unwrap();
     let jobs = waterline_postgres::PgJobs::table(&store, "t", crate::tables::payload).unwrap();
     let mut writer = database.client();
-    // Into the lowest partition, so that nobody has the lock of the table itself.
+    // Into the lowest partition, so that the table itself is not locked.
     let mut open = writer.transaction().unwrap();
     open.execute("INSERT INTO t_1_1 (at, payload) VALUES (1, 'first')", &[]).unwrap();
     client.execute("INSERT INTO t (at, payload) VALUES (2, 'second')", &[]).unwrap();
@@ -207,7 +207,7 @@ fn inserts_into_a_new_partition_or_child_are_awaited() {
         )
         .unwrap();
     for (table, part, made, into) in [("plain", "child", CHILD, "plain"), ("parts", "part_1", PART, "part_2")] {
-        // The values of the sequence, by which a writer that names a part gets its ids.
+        // The values of the sequence, from which a writer that names a part gets its ids.
         let ids = |part: &str| ids_of(part, table);
         let row = |part: &str| format!("INSERT INTO {part} (payload) VALUES ('a')");
         let jobs = waterline_postgres::PgJobs::table(&store, table, crate::tables::payload).unwrap();
@@ -217,7 +217,7 @@ fn inserts_into_a_new_partition_or_child_are_awaited() {
         };
         client.batch_execute(&other).unwrap();
         crate::tables::wait_for_head(&jobs, 1);
-        // The transaction makes the part and inserts into it, so nobody else sees that it is one.
+        // The transaction makes the part and inserts into it, so no other session knows of it.
         let mut writer = database.client();
         let mut open = writer.transaction().unwrap();
         let mut alone = database.client();

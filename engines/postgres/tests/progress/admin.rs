@@ -1,4 +1,4 @@
-//! The calls of an operator, while nobody has the name, and while a consumer has it.
+//! The calls of an operator, with and without a consumer that has the name.
 
 use crate::server::Server;
 use std::time::Duration;
@@ -11,13 +11,12 @@ fn jobs() -> MemoryJobs<u64> {
     (0..9).collect()
 }
 
-/// Starts a consumer whose jobs fail as this says, and are parked then.
+/// Starts a consumer whose jobs fail as this says, and are then parked.
 fn start(store: &PgStore, fails: impl Fn(Index) -> bool + Send + Sync + 'static) -> Consumer {
     let builder = Consumer::builder(jobs(), store.progress("p")).retry(Retry::none()).on_exhausted(PARK);
     builder.start(move |job| if fails(job.index) { Err("refused".into()) } else { Ok(()) }).unwrap()
 }
 
-/// Waits until the status is as it should be.
 fn until(consumer: &Consumer, is_so: impl Fn(&Status) -> bool) {
     common::until(&consumer.handle(), "the end of the jobs", is_so);
 }
@@ -122,7 +121,7 @@ fn a_wish_with_a_missed_notification_is_taken_up() {
     progress.acquire_all().unwrap();
     let mut client = database.client();
     let mut next = 1;
-    // The first one may be there before the first look.
+    // The first one may be there before the first read.
     for _ in 0..3 {
         client.batch_execute("INSERT INTO waterline.wish (name, kind, index) VALUES ('p', 'redrive', 5)").unwrap();
         common::eventually("the end of the wish", || {

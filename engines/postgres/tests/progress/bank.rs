@@ -1,22 +1,21 @@
-//! Rows of a user, which show if anything was written twice or not at all.
+//! Rows of a user, which show whether anything was written twice or not at all.
 
 use crate::server::Database;
 use postgres::Transaction;
 use std::collections::BTreeMap;
 use waterline::{BoxError, Index};
 
-/// A row a job, and a counter of all jobs. Nothing in the tables refuses a second row of a job.
+/// A row for each job, and a counter of all jobs. No constraint refuses a second row of a job.
 const TABLES: &str = "
     CREATE TABLE effects (job bigint NOT NULL, fence bigint NOT NULL, written timestamptz DEFAULT clock_timestamp());
     CREATE TABLE counter (jobs bigint NOT NULL);
     INSERT INTO counter VALUES (0);";
 
-/// Makes the tables.
 pub fn open(database: &Database) {
     database.client().batch_execute(TABLES).unwrap();
 }
 
-/// Writes a row for each of these jobs, which ran in the life with the fence, and counts them.
+/// Writes a row for each of these jobs, which ran in the life with this fence, and counts them.
 pub fn write(tx: &mut Transaction<'_>, results: &[(Index, u64)]) -> Result<(), BoxError> {
     let (jobs, fences): (Vec<i64>, Vec<i64>) =
         results.iter().map(|(job, fence)| (job.cast_signed(), fence.cast_signed())).unzip();
@@ -25,18 +24,18 @@ pub fn write(tx: &mut Transaction<'_>, results: &[(Index, u64)]) -> Result<(), B
     Ok(())
 }
 
-/// The number of jobs whose rows are there.
+/// The number of jobs that have a row.
 pub fn count(database: &Database) -> i64 {
     database.client().query_one("SELECT jobs FROM counter", &[]).unwrap().get(0)
 }
 
-/// Asserts that each of the jobs from 0 on has its row once, and is counted once.
+/// Asserts that each of the jobs from 0 on has one row, and is counted once.
 #[track_caller]
 pub fn assert_exact(database: &Database, jobs: u64) {
     assert_these(database, 0..jobs);
 }
 
-/// Asserts that each of these jobs has its row once, and is counted once, and no other has.
+/// Asserts that each of these jobs has one row and is counted once, and no other has.
 #[track_caller]
 pub fn assert_these(database: &Database, jobs: impl IntoIterator<Item = Index>) {
     let mut rows = BTreeMap::<u64, i64>::new();

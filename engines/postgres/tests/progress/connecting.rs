@@ -1,4 +1,4 @@
-//! A store connects, and makes its tables.
+//! Connecting a store, and making its tables.
 
 use crate::server::{End, Server};
 use postgres::NoTls;
@@ -36,7 +36,7 @@ fn tables_made_from_the_schema_text_need_no_migration() {
 fn the_host_that_accepts_writes_is_chosen() {
     let server = Server::shared();
     let database = server.database();
-    // Nobody is there, and then one whose sessions may only read.
+    // First no server, then one whose sessions may only read.
     let mut config = postgres::Config::new();
     config.user("postgres").dbname(&database.name).host("127.0.0.1").host("127.0.0.1");
     config.port(1).port(server.port());

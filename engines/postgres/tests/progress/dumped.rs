@@ -1,5 +1,5 @@
-//! A dump as the page about operating makes it, while a program runs: a database that was restored
-//! from it goes on from one moment, and does each job once.
+//! A dump made as the page about operating says, while a program runs: a database restored from it
+//! goes on from one moment, and does each job once.
 
 use crate::bank;
 use crate::server::{Database, Server};
@@ -11,16 +11,16 @@ use waterline_postgres::postgres::Transaction;
 use waterline_postgres::{PgOptions, PgStore};
 use waterline_queue::{Accept, JobState, NewJob, Outcome, QueueOptions, Runner};
 
-/// So many that the dump is made long before the last one.
+/// Enough that the dump is made long before the last one.
 const JOBS: u64 = 100_000;
 
-/// The restored lease of a job is over soon, too.
+/// The restored lease of a job ends soon, too.
 fn options() -> QueueOptions {
     QueueOptions::default().lease(Duration::from_secs(3))
 }
 
 fn store(database: &Database) -> PgStore {
-    // The restored name is free once the lease of the dumped life is over.
+    // The restored name is free once the lease of the dumped life has ended.
     database.store(PgOptions::new().ttl(Duration::from_secs(3)))
 }
 
@@ -60,7 +60,7 @@ fn a_dump_of_a_live_database_restores_to_one_moment() {
     drop(runs);
     drop(consumer);
 
-    // It has one moment: each job that the progress calls done has its row, and no other one has.
+    // It has one moment: each job that the progress calls done has its row, and no other job has.
     let new = store(&restored);
     let info = new.consumers().unwrap().remove(0);
     let done = info.next.unwrap() + info.done_ahead;
@@ -70,7 +70,7 @@ fn a_dump_of_a_live_database_restores_to_one_moment() {
     start(&new, last).join().unwrap();
     bank::assert_exact(&restored, last + 1);
 
-    // The job that ran runs again, and new ids do not meet old ones.
+    // The job that was running runs again, and new ids do not meet old ones.
     let mail = new.queue("mail", options()).unwrap();
     let pushed = mail.push(NewJob::new("welcome", &9).unwrap()).unwrap();
     assert!(pushed.is_new(), "{pushed:?}");

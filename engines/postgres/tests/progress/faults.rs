@@ -1,4 +1,4 @@
-//! The server fails: it is restarted, its disk is full, an older copy is restored, its history
+//! Faults of the server: it is restarted, its disk is full, an older copy is restored, its history
 //! changes, its tables are gone.
 
 use crate::bank;
@@ -66,7 +66,7 @@ fn a_full_disk_fails_no_job_and_is_waited_out() {
     let (database, store) = database(&server);
     database.client().batch_execute("CREATE TABLE ballast (letters text)").unwrap();
     server.stop(End::Fast);
-    // No file may have more than 8 MiB; the ballast of all jobs has more than three times as much.
+    // No file may be larger than 8 MiB; the ballast of all jobs is more than three times as large.
     server.bound_files(Some(16 * 1024));
     server.start_again();
     let jobs = MemoryJobs::new();
@@ -124,10 +124,10 @@ fn another_timeline_halts_the_consumer_and_not_the_next() {
     let consumer = start(&store, &jobs).unwrap();
     assert!(consumer.handle().wait_for(push(&jobs, 100, 0), LONG));
     server.stop(End::Fast);
-    // It recovers as from a backup, and then is promoted.
+    // It recovers as from a backup, and is then promoted.
     server.write_file("recovery.signal", "");
     server.start_again();
-    // The life has nothing to save: the renewal finds it.
+    // The life has nothing to save: the renewal finds out.
     match consumer.join() {
         Err(Ended::Fenced { holder, .. }) => assert!(holder.contains("another history (timeline 2"), "{holder}"),
         other => panic!("{other:?}"),

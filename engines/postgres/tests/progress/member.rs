@@ -1,5 +1,5 @@
-//! A process of its own that consumes jobs and writes their rows: a member of a pair, which a test
-//! stops, kills and lets go on.
+//! A process that consumes jobs and writes their rows: a member of a pair, which a test stops,
+//! kills and resumes.
 
 use crate::bank;
 use crate::server::{self, Database, Server};
@@ -20,18 +20,18 @@ const TIMELESS: &str = "WATERLINE_MEMBER_TIMELESS";
 /// More jobs than there is time for.
 const JOBS: u64 = 100_000;
 
-/// The last words of a member.
+/// The last word of a fenced member.
 const FENCED: &str = "fenced";
 const FINISHED: &str = "finished";
 
-/// A process that is killed when this is dropped.
+/// A process that is killed on drop.
 pub struct Member {
     child: Child,
     pub holder: String,
 }
 
 impl Member {
-    /// Starts a member of this name, which waits where another one has the name of the progress.
+    /// Starts a member of this name, which waits while another one has the name of the progress.
     pub fn start(server: &Server, database: &Database, holder: &str, ttl: Duration) -> Self {
         Self::start_as(server, database, holder, ttl, &[])
     }
@@ -41,7 +41,7 @@ impl Member {
         Self::start_as(server, database, holder, ttl, &[(TIMELESS, "1")])
     }
 
-    /// Starts one whose store is behind the pooler at this port.
+    /// Starts one whose store connects to the pooler at this port.
     pub fn start_behind(port: u16, server: &Server, database: &Database, holder: &str, ttl: Duration) -> Self {
         Self::start_as(server, database, holder, ttl, &[(POOLER, &port.to_string())])
     }
@@ -78,7 +78,7 @@ impl Member {
         assert!(status.success() && said.contains(FENCED), "{said}");
     }
 
-    /// Asks this one to stop, and waits for its end.
+    /// Asks it to stop, and waits for its end.
     #[track_caller]
     pub fn stop(self, database: &Database) {
         let name = format!("stop {}", self.holder);
@@ -86,7 +86,7 @@ impl Member {
         self.has_finished();
     }
 
-    /// Asks all members to stop, of which this one has the name.
+    /// Asks all members to stop; this one has the name.
     #[track_caller]
     pub fn finish(self, database: &Database) {
         database.client().batch_execute("CREATE TABLE finish ()").expect("the server runs");
@@ -102,7 +102,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // It may stand still.
+        // It may be frozen.
         _ = self.child.kill();
         _ = self.child.wait();
     }
@@ -127,7 +127,7 @@ fn member_process() {
     let consumer = Consumer::builder(numbers(JOBS), store.progress("p")).max_processing(4).standby();
     let clock = if std::env::var_os(TIMELESS).is_some() { Time::new().clock() } else { Clock::default() };
     let consumer = consumer.clock(clock);
-    // Small transactions, so that a test finds something left to do, and many moments for a stop.
+    // Small transactions, so that there are many moments to stop, and always something left.
     let consumer = consumer
         .max_unwritten(8)
         .start_writing(|job| Ok(job.fence), |tx: &mut Transaction<'_>, results| bank::write(tx, results));
@@ -157,7 +157,7 @@ pub fn writes(database: &Database, holder: &str) {
     });
 }
 
-/// Measures the time until this member has the name.
+/// Measures how long it takes until this member has the name.
 pub fn takes_over(database: &Database, holder: &str) -> Duration {
     let (begun, mut client) = (Instant::now(), database.client());
     eventually("the takeover", || {

@@ -1,5 +1,4 @@
-//! Two processes on one name: one has it, the other one waits. The first is stopped, killed, or
-//! stands still.
+//! Two processes on one name: one has it, the other one waits. One is stopped, killed, or frozen.
 
 use crate::bank;
 use crate::member::{Member, takes_over, writes};
@@ -54,7 +53,7 @@ fn a_name_is_free_after_its_ttl_even_if_the_clock_was_ahead() {
     };
     let database = database();
     let store = database.store(PgOptions::new().holder("node b").ttl(TTL));
-    // It dies: nobody renews it, and nobody gives it back.
+    // It dies: the name is neither renewed nor given back.
     let dies = |holder: &str| {
         let sql = "INSERT INTO waterline.progress (name, epoch, token, holder, expires, renewed) VALUES ('p', 1, 7, $1,
             clock_timestamp() + interval '1 second', clock_timestamp()) ON CONFLICT (name) DO UPDATE SET token = 7,
@@ -92,7 +91,7 @@ fn a_name_is_free_after_its_ttl_even_if_the_clock_was_ahead() {
 #[test]
 fn a_standby_takes_over_at_once_on_a_clean_stop() {
     let (server, database) = (Server::shared(), database());
-    // A lease that no test waits for, and a process that tries at no pace: it has to be called.
+    // A lease that no test waits for, and a process that tries only when it is called.
     let ttl = Duration::from_secs(600);
     let store = database.store(PgOptions::new().holder("node a").ttl(ttl));
     let mut times = Vec::new();
@@ -109,7 +108,7 @@ fn a_standby_takes_over_at_once_on_a_clean_stop() {
     println!("after a clean stop: {times:?}");
 }
 
-/// True if a process waits for the name: it listens, and has said nothing since.
+/// Whether a process waits for the name: it listens, and has sent nothing since.
 fn waits(database: &Database) -> bool {
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
         AND application_name = 'waterline' AND query LIKE '%LISTEN%'";
@@ -122,7 +121,7 @@ fn the_same_epoch_with_another_token_is_another_life() {
     let store = database.store(PgOptions::new());
     let mut progress = store.progress("p");
     progress.acquire_all().unwrap();
-    // A server that took over from one that it lagged behind has given the number out once more.
+    // A server that took over from one that it lagged behind has given the number out again.
     let other = "UPDATE waterline.progress SET token = token + 1, holder = 'node b'";
     database.client().batch_execute(other).unwrap();
     let saved = progress.save_all(&waterline::Saved::new(Some(1), 2, Vec::new()));
@@ -150,7 +149,7 @@ fn a_killed_or_frozen_process_is_replaced_after_its_ttl() {
         times.push(takes_over(&database, &second.holder));
         let before = std::mem::replace(&mut first, second);
         if round % 2 == 1 {
-            // It goes on, while the other one works.
+            // It goes on while the other one works.
             writes(&database, &first.holder);
             before.signal("CONT");
             before.ends_fenced();
@@ -223,7 +222,7 @@ fn calls_time_out_when_the_server_is_frozen() {
     progress.acquire_all().unwrap();
     server.signal_all("STOP");
     let saved = waterline::Saved::new(Some(1), 2, Vec::new());
-    // One that is in the middle of a statement, one that connects, and a call of an operator.
+    // One call in the middle of a statement, one that connects, and one of an operator.
     let calls = [progress.save_all(&saved).is_err(), progress.save_all(&saved).is_err(), store.migrate().is_err()];
     server.signal_all("CONT");
     eventually("an answer", || progress.save_all(&saved).is_ok());
@@ -292,7 +291,7 @@ fn locked_rows_stop_no_renewal_of_another_name() {
     }
     other.batch_execute("ROLLBACK").unwrap();
     eventually("a renewal of a", || left("a") > 0.0);
-    // Nobody can look for wishes, which is no reason to lose a name.
+    // Wishes cannot be read, which is no reason to lose a name.
     other.batch_execute("BEGIN; LOCK TABLE waterline.wish").unwrap();
     for _ in 0..6 {
         let before = left("b");
@@ -304,7 +303,7 @@ fn locked_rows_stop_no_renewal_of_another_name() {
 #[test]
 fn takeovers_behind_a_pooler_write_each_job_once() {
     let (server, database) = (Server::shared(), database());
-    // Fewer connections than the two processes have, so each gets what the other one left.
+    // Fewer connections than the two processes have, so each gets what the other one has left.
     let pooler = Pooler::start(server, 2);
     let member = |holder: &str| Member::start_behind(pooler.port(), server, &database, holder, TTL);
     let mut first = member("a 0");

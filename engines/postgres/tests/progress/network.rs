@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use waterline::{Consumer, Error, Retry};
 use waterline_postgres::{PgOptions, PgStore};
 
-/// So many that the last cuts are made while there is still something to do.
+/// Enough that the last cuts are made while there is still something to do.
 const JOBS: u64 = 20_000;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Odd names, numbers and rows, and users with less than all rights.
+//! Odd names, numbers and rows, and users with few rights.
 
 use crate::server::Server;
 use postgres::NoTls;
@@ -78,7 +78,7 @@ fn edited_rows_fail_the_start_and_are_listed_as_unreadable() {
         assert!(matches!(started, Err(Ended::Corrupt { .. })), "{edit}: {started:?}");
         store.remove("p").unwrap();
     }
-    // The version says that nothing was made yet.
+    // As if no tables had been made.
     database.client().batch_execute("DELETE FROM waterline.version").unwrap();
     let older = store.progress("q").acquire_all();
     assert!(

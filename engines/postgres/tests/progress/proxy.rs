@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
-/// The proxy. It ends with this value: then nobody listens at its port any more.
+/// The proxy. Its port is closed when it is dropped.
 pub struct Proxy {
     port: u16,
     shared: Arc<Shared>,
@@ -17,11 +17,10 @@ pub struct Proxy {
 struct Shared {
     server: AtomicU16,
     chance: Mutex<fastrand::Rng>,
-    /// The number of cuts that are left.
     left: AtomicU32,
     /// Cuts in a COMMIT, before the server got it and after.
     commits: [AtomicU32; 2],
-    /// The next end of jobs is cut: true, so that the server gets it.
+    /// The next end of jobs is cut: with true, after the server got it.
     next_end: Mutex<Option<bool>>,
     ends: AtomicBool,
 }
@@ -36,7 +35,7 @@ enum Fate {
 }
 
 impl Proxy {
-    /// Begins to pass connections on to this port, and cuts so many of them.
+    /// Begins to pass connections on to this port, and makes this many cuts.
     pub fn start(server: u16, cuts: u32, seed: u64) -> Self {
         Self::start_at(0, server, cuts, seed)
     }
@@ -69,26 +68,25 @@ impl Proxy {
         self.port
     }
 
-    /// Cuts so many connections from now on.
+    /// Makes this many cuts from now on.
     #[allow(dead_code, reason = "each program of the tests uses a part of it")]
     pub fn cut(&self, cuts: u32) {
         self.shared.left.store(cuts, Ordering::Relaxed);
     }
 
-    /// Cuts the next end of jobs, which is a COMMIT or a turn of a runner: the server gets it, and
-    /// its answer is lost, or it is lost itself.
+    /// Cuts the next end of jobs, which is a COMMIT or a turn of a runner: with `answer` the server
+    /// gets it and its answer is lost; otherwise it is lost itself.
     #[allow(dead_code, reason = "each program of the tests uses a part of it")]
     pub fn cut_end(&self, answer: bool) {
         *self.shared.next_end.lock() = Some(answer);
     }
 
-    /// False until that has happened.
+    /// Whether that has happened.
     #[allow(dead_code, reason = "each program of the tests uses a part of it")]
     pub fn has_cut_end(&self) -> bool {
         self.shared.next_end.lock().is_none()
     }
 
-    /// Passes new connections on to this port.
     #[allow(dead_code, reason = "each program of the tests uses a part of it")]
     pub fn point_to(&self, server: u16) {
         self.shared.server.store(server, Ordering::Relaxed);
@@ -108,7 +106,7 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.ends.store(true, Ordering::Relaxed);
-        // The thread that accepts looks up.
+        // Wakes the accepting thread.
         _ = TcpStream::connect(("127.0.0.1", self.port));
         _ = self.listens.take().map(JoinHandle::join);
     }
@@ -132,7 +130,7 @@ impl Shared {
                         break;
                     }
                     if matches!(fate, Fate::CutAnswer) {
-                        // The server has it before it hears that nobody is there any more.
+                        // The server has it before it learns that the client is gone.
                         _ = to.shutdown(Shutdown::Write);
                         return;
                     }
@@ -145,7 +143,7 @@ impl Shared {
 
     fn fate(&self, bytes: &[u8], asks: bool) -> Fate {
         let is_commit = asks && bytes.windows(7).any(|word| word == b"COMMIT\0");
-        // A statement that is prepared comes with its values alone: of a runner, and of `work`.
+        // A prepared statement comes with its values alone: of a runner, and of `work`.
         let is_value = |word: &[u8]| word == b"finished" || word == b"\"finish\"";
         let is_end = is_commit || asks && bytes.windows(8).any(is_value);
         if is_end && let Some(answer) = self.next_end.lock().take() {

@@ -40,7 +40,7 @@ fn all_connections_are_encrypted_and_untrusted_servers_refused() {
     let refused = PgStore::connect(config.clone(), NoTls, PgOptions::new());
     assert!(matches!(refused, Err(Error::Database(_))), "{refused:?}");
     PgStore::connect(database.config.clone(), NoTls, PgOptions::new()).unwrap();
-    // Nor does a server pass whose authority is another one.
+    // A server with another authority is refused, too.
     let (_other, another) = tls::server();
     let refused = PgStore::connect(config, example::connector(&another).unwrap(), PgOptions::new());
     assert!(matches!(refused, Err(Error::Database(_))), "{refused:?}");

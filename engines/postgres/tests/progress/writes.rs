@@ -1,4 +1,4 @@
-//! The user's part of a transaction: it fails, panics, deadlocks, or forgets an error.
+//! The user's part of a transaction: it fails, panics, deadlocks, or ignores an error.
 
 use crate::bank;
 use crate::server::{Database, Server};
@@ -41,7 +41,7 @@ fn a_write_that_fails_for_two_jobs_parks_only_those() {
                     tx.execute("SELECT 1 / 0", &[])?;
                 }
                 if results.iter().any(|(index, _)| *index == 78) {
-                    // An error of the driver's own: the server has said nothing.
+                    // An error of the driver itself: the server has not sent one.
                     tx.query_one("SELECT 1 WHERE false", &[])?;
                 }
                 Ok(())
@@ -116,7 +116,7 @@ fn a_deadlock_is_retried_and_fails_no_job() {
         .client()
         .batch_execute("CREATE TABLE pair (id int PRIMARY KEY, n int); INSERT INTO pair VALUES (1, 0), (2, 0)")
         .unwrap();
-    // Somebody else has row 2, and wants row 1 once ours has it and wants row 2.
+    // Another transaction has row 2, and wants row 1 once ours has it and wants row 2.
     let mut other = database.client();
     other.batch_execute("SET deadlock_timeout = '1h'; BEGIN; UPDATE pair SET n = n + 1 WHERE id = 2").unwrap();
     let process: i32 = other.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
@@ -127,7 +127,7 @@ fn a_deadlock_is_retried_and_fails_no_job() {
     });
     let deadlocks = Arc::new(AtomicU32::new(0));
     let (counts, say) = (Arc::clone(&deadlocks), Mutex::new(Some(say)));
-    // One job in each transaction, and no second attempt: nobody else makes it again.
+    // One job in each transaction, and no second attempt: no other worker makes it again.
     let consumer = consumer(&store).retry(Retry::none()).max_unwritten(1);
     consumer
         .start_writing(
@@ -174,8 +174,8 @@ fn a_stalled_write_gives_up_its_locks_before_its_name() {
             move |tx: &mut Transaction<'_>, results| {
                 bank::write(tx, results)?;
                 if !paused.swap(true, Ordering::Relaxed) {
-                    // It has the row of the counter, which the next life needs too. A process that
-                    // stands still would keep it for ever.
+                    // It has the row of the counter, which the next life needs too. A frozen
+                    // process would keep it for ever.
                     let mut other = other.take().ok_or("it pauses once")?;
                     other.execute("UPDATE counter SET jobs = jobs", &[])?;
                 }
@@ -190,7 +190,7 @@ fn a_stalled_write_gives_up_its_locks_before_its_name() {
 
 #[test]
 fn a_save_with_a_million_done_ahead_writes_at_most_16_kib() {
-    // Nobody else writes to the log of this server.
+    // Nothing else writes to the log of this server.
     let server = Server::start(&[("autovacuum", "off"), ("bgwriter_lru_maxpages", "0")]);
     let database = server.database();
     let store = database.store(PgOptions::new().ttl(HOUR));
@@ -198,7 +198,7 @@ fn a_save_with_a_million_done_ahead_writes_at_most_16_kib() {
     progress.acquire_all().unwrap();
     let mut client = database.client();
     let mut position = || -> i64 {
-        // The page of a row goes to the log as a whole once after each checkpoint.
+        // The first change of a row after each checkpoint logs its whole page.
         let row = client.query_one("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint", &[]).unwrap();
         row.get(0)
     };
@@ -343,7 +343,7 @@ fn settings_of_a_write_do_not_outlive_its_transaction() {
         "SET search_path = nowhere; SET TimeZone = 'Asia/Kathmandu'; SET IntervalStyle = iso_8601",
     ];
     for (at, setting) in (0..).zip(settings) {
-        // A row of more than a megabyte, too.
+        // With a row of more than a megabyte, too.
         let large = "x".repeat(3 << 20);
         progress
             .commit(&Saved::new(Some(at), at + 1, Vec::new()), &mut |tx| {

@@ -1,5 +1,5 @@
-//! The bytes of each answer: a call that writes sends at most what the server keeps until the
-//! commit. With more it would wait for its caller to read, with all that it has locked.
+//! The bytes of each answer: a call that writes sends at most what the server buffers until the
+//! commit. With more it would wait for its caller to read, holding all its locks.
 
 use crate::bench::{Bench, bench};
 use crate::server::PATIENCE;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use waterline_queue::{Accept, DrainLimits, Limit, NewJob, Outcome, QueueChange, QueueError, QueueOptions, Runner};
 
-/// What the server keeps until the commit.
+/// What the server buffers until the commit.
 const KEPT: usize = 8192;
 
 /// A connection that counts the bytes of answers.
@@ -37,8 +37,8 @@ impl Counting {
         counting
     }
 
-    /// Makes a call, and returns the bytes of its answer but for the message behind the commit. The
-    /// text of an error is there, too.
+    /// Makes a call, and returns the bytes of its answer except the message after the commit, with
+    /// the text of an error.
     fn ask(&mut self, sql: &str) -> (usize, String) {
         self.send(sql);
         self.read()
@@ -69,7 +69,7 @@ impl Counting {
     }
 }
 
-/// A queue where each text is as long as it may be, and JSON makes six bytes of each of theirs.
+/// A queue in which each text is as long as it may be, and JSON makes six bytes of each byte.
 const FILL: &str = r#"
     SET waterline.now = '1000000';
     SELECT waterline.create_queue(repeat('q', 255), '{"retry": {"first_ms": 0, "growth": "fixed", "attempts": 1}, "lease_ms": 1000}');
@@ -215,7 +215,7 @@ fn a_client_that_reads_no_answer_blocks_no_claim_or_tick() {
     let Bench { store, config } = bench();
     drop(store.queue("q", QueueOptions::default().limit(Limit::each_key().at_once(1))).unwrap());
     let mut client = config.connect(NoTls).unwrap();
-    // More than all buffers between the two take.
+    // More than all buffers between the two can hold.
     let push = "SELECT count(*) FROM waterline.push_many('q', array_fill('k'::text, ARRAY[96]), \
         array_fill(to_json(repeat('x', 130000))::text, ARRAY[96]))";
     client.batch_execute(&format!("SET waterline.now = '1000000'; {push}")).unwrap();
@@ -237,8 +237,8 @@ fn a_client_that_reads_no_answer_blocks_no_claim_or_tick() {
     assert_eq!(client.query(stands, &[]).unwrap().len(), 1, "the other one still stands");
 }
 
-/// The server sends a warning at once, and waits within the transaction for a caller that reads
-/// none.
+/// The server sends a warning at once, and waits within the transaction for a caller that does not
+/// read.
 #[test]
 fn many_damaged_rows_give_few_short_warnings() {
     let Bench { config, .. } = bench();
@@ -260,12 +260,12 @@ fn many_damaged_rows_give_few_short_warnings() {
     assert!(set_aside > 256, "{set_aside}: as many schedules as one call looks at, and some jobs");
     let warnings = &counting.warnings;
     assert!(warnings.len() == 8 && warnings.iter().sum::<usize>() < 2 * KEPT, "{warnings:?}");
-    // The next call warns anew.
+    // The next call warns again.
     assert_eq!(counting.ask(tick).1, "");
     assert_eq!(counting.warnings.len(), 8, "of the others");
 }
 
-/// So does an error, before it rolls back.
+/// An error is sent at once, too, before the rollback.
 #[test]
 fn errors_are_short_whatever_the_caller_sent() {
     let Bench { config, .. } = bench();
@@ -324,7 +324,7 @@ fn load_returns_up_to_64_mb_and_at_least_one_job() {
     assert_eq!(load(&[jobs[3], jobs[1]], &[tokens[3], 7]), [(jobs[3], 30)], "the other one is another's");
 }
 
-/// Most of a purge is told in one word.
+/// One word tells of most of a purge.
 #[test]
 fn a_subscriber_reads_its_job_if_too_much_changed() {
     let Bench { store, .. } = bench();
@@ -344,7 +344,7 @@ fn a_subscriber_reads_its_job_if_too_much_changed() {
     }
 }
 
-/// The lines of this thread, and the counts of those that have one.
+/// The log lines of this thread, with their counts.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<(String, u64)>>>);
 
@@ -407,7 +407,7 @@ fn log_lines_too_many_for_an_answer_are_counted() {
     });
     let lines = log.0.lock();
     let all: u64 = lines.iter().map(|(_, count)| count).sum();
-    // Those beyond the pace are counted in the next line, which does not come.
+    // Those above the rate limit are counted in the next line, which does not come.
     let untold: u64 = lines.iter().filter(|(line, _)| line.contains("had no room")).map(|(_, count)| count).sum();
     assert!((200..300).contains(&untold) && (untold + 1..=300).contains(&all), "{untold} of {all}: {lines:?}");
     assert!(lines.iter().any(|(line, _)| line.contains("are in the lists of these states")), "{lines:?}");
@@ -434,14 +434,14 @@ fn a_push_into_queues_is_one_call_and_names_a_full_one() {
     let counts = ["one", "two"].map(|name| group.queue(name).unwrap().counts().ready);
     assert_eq!(counts, [1, 2], "all or none");
     let mut client = config.connect(NoTls).unwrap();
-    // A caller who counts wrong would lose a job without a word.
+    // A caller with wrong counts would silently lose a job.
     for counts in ["{1,NULL}", "{-1,3}", "{1}", "{1,2}"] {
         let push =
             "SELECT waterline.push_across('{one,two}', $1::text::int[], '{k,k}', '{1,1}', ARRAY['{}', '{}'], '{f,f}')";
         let refused = client.execute(push, &[&counts]).unwrap_err();
         assert_eq!(refused.code().map(|code| code.code()), Some("WQ002"), "{counts}: {refused:?}");
     }
-    // No transaction of several statements stands open between them.
+    // No transaction of several statements is open between them.
     let last = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%push_across_and_commit%'";
     assert!(client.query_one(last, &[]).unwrap().get::<_, i64>(0) > 0);
 }

@@ -1,4 +1,4 @@
-//! The bells of limits: which ends ring, and who hears them.
+//! The bells of limits: which ends ring, and which claims answer.
 
 use crate::bounds::{TICK, bury, count, finish, push_many, run};
 use crate::calls::{claim, client};
@@ -40,7 +40,7 @@ fn ends_ring_once_at_each_limit_of_their_job() {
             assert_eq!(rung, rings, "{how}: {settings}");
         }
     }
-    // Where that of each key bounds nothing at once, no key rings.
+    // If the limit of each key does not bound the jobs at once, no key rings.
     let (_, mut client) = client(r#"{"limits": [{"of": "each_key", "rate": {"count": 1000, "per_ns": 1}}]}"#);
     push_many(&mut client, 9, r#"{"key": "a"}"#);
     let claimed = claim(&mut client, 9);
@@ -70,7 +70,7 @@ fn limits_get_turns_in_a_flood_and_equal_bells_are_merged() {
         flood(&mut client, 31);
     }
     assert_eq!((ran, count(&mut client, "freed")), (20, 1), "one in each claim");
-    // Of many equal bells, one claim takes all, and hears what stands behind them.
+    // Of many equal bells, one claim takes all, and answers those after them.
     run(
         &mut client,
         "INSERT INTO waterline.freed (queue, at, name) SELECT id, 1, 'ku' || n % 3 FROM waterline.queue, generate_series(1, 900) n",

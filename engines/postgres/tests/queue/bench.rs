@@ -15,8 +15,8 @@ pub struct Bench {
 
 /// Starts a server for rules and costs, with a database that has the tables.
 pub fn server() -> (Server, Database) {
-    // These tests are of rules, and not of what a crash of the machine leaves. A vacuum would
-    // change what calls cost: while it looks, it keeps dead rows as an open transaction does.
+    // These tests are not about crashes of the machine. A vacuum would change what calls cost:
+    // while it runs, it keeps dead rows as an open transaction does.
     let server = Server::start(&[("fsync", "off"), ("autovacuum", "off"), ("max_connections", "300")]);
     let first = server.database();
     drop(first.store(PgOptions::new().ttl(Duration::from_secs(60))));
@@ -24,19 +24,19 @@ pub fn server() -> (Server, Database) {
     (server, first)
 }
 
-/// Makes a database for one test. It is a copy of one that was migrated once.
+/// Makes a database for one test: a copy of one that was migrated once.
 pub fn bench() -> Bench {
     static FIRST: OnceLock<(Server, Database)> = OnceLock::new();
     static MADE: AtomicU32 = AtomicU32::new(0);
     let (server, first) = FIRST.get_or_init(server);
     let name = format!("bench{}", MADE.fetch_add(1, Ordering::Relaxed));
     let mut client = server.config("postgres").connect(NoTls).unwrap();
-    // A connection that was closed just now may be there for a moment longer.
+    // A connection that was just closed may be there for a moment longer.
     common::eventually("the copy of a database", || {
         client.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE {}", first.name)).is_ok()
     });
     let config = server.config(&name);
-    // It bounds each call, and some tests make thousands, on a machine that may be loaded.
+    // The TTL bounds each call, and some tests make thousands, on a machine that may be loaded.
     let options = PgOptions::new().ttl(Duration::from_secs(60));
     Bench { store: PgStore::connect(config.clone(), NoTls, options).unwrap(), config }
 }

@@ -1,14 +1,14 @@
-//! What one call does at most, however much there is: other callers may wait for it.
+//! How much one call does at most, however much there is: other callers may wait for it.
 
 use crate::calls::{claim, client, push};
 use postgres::{Client, NoTls};
 use waterline_queue::{Accept, NewJob, QueueOptions};
 
-/// All that time has brought.
+/// Does all that is due.
 pub const TICK: &str =
     "SELECT FROM waterline.turn('{}', '{}', '{}', '{}', '{}', '{}', 'q', 0, NULL, NULL, NULL, '', true, NULL, NULL)";
 
-/// Pushes so many jobs with these settings.
+/// Pushes jobs with these settings.
 pub fn push_many(client: &mut Client, count: i32, settings: &str) {
     let many = "SELECT count(*) FROM waterline.push_many('q', array_fill('k'::text, ARRAY[$1::int]), \
         array_fill('1'::text, ARRAY[$1::int]), array_fill($2::text::jsonb, ARRAY[$1::int]))";
@@ -21,7 +21,6 @@ pub fn finish(client: &mut Client, (jobs, tokens): (Vec<i64>, Vec<i64>)) {
     }
 }
 
-/// Ends the attempts for good.
 pub fn bury(client: &mut Client, (jobs, tokens): (Vec<i64>, Vec<i64>)) {
     for (jobs, tokens) in jobs.chunks(256).zip(tokens.chunks(256)) {
         let dead = vec![true; jobs.len()];
@@ -37,11 +36,11 @@ pub fn run(client: &mut Client, sql: &str) {
     client.batch_execute(sql).unwrap();
 }
 
-/// A call, and what it does a part of.
+/// A call, and the part of it that is bounded.
 struct Bound {
     what: &'static str,
     options: &'static str,
-    /// Makes so many things to do.
+    /// Makes this many things to do.
     prepare: fn(&mut Client, i32),
     call: &'static str,
     /// Counts those that are left.
@@ -198,7 +197,7 @@ fn each_call_does_a_part_and_later_ones_the_rest() {
             if after == 0 {
                 break;
             }
-            // The time of a call may be over before it has done so many. It always does something.
+            // The time of a call may end before it has done this many. It always does something.
             assert!(
                 after < before || what.contains("no longer there") && calls < 200,
                 "{what}: {after} of {begun} are left for ever"
@@ -216,7 +215,7 @@ fn pushes_and_ticks_expire_the_jobs_of_a_full_queue() {
     push(&mut client, "{}");
     let left = count(&mut client, "job WHERE expires IS NOT NULL");
     assert!((1_476..2_500).contains(&left), "{left} are left");
-    // More than one call ends: it is refused, until ticks have made room.
+    // More than one call ends: it is refused until ticks have made room.
     run(&mut client, r#"SELECT waterline.set_options('q', '{"max_waiting": 2}')"#);
     let error = client.query("SELECT FROM waterline.push('q', 'k', '1')", &[]).unwrap_err();
     assert_eq!(error.as_db_error().unwrap().code().code(), "WQ005");
@@ -287,7 +286,7 @@ fn waiting_jobs_are_passed_by_and_locked_ones_told_later() {
         (1_500, 0),
         "the others wait for it to live"
     );
-    // It lives again, with all those who wait for it.
+    // It lives again, with all its waiters.
     push(&mut client, r#"{"id": "first", "priority": 0}"#);
     let first = claim(&mut client, 1);
     finish(&mut client, first);
@@ -307,7 +306,7 @@ fn too_many_awaited_jobs_or_too_long_chains_are_refused() {
     };
     let ids: Vec<_> = (0..10_001).map(|n| format!("\"a{n}\"")).collect();
     assert_eq!(code(&mut client, &format!(r#"{{"after": [{}]}}"#, ids.join(","))), "WQ002");
-    // A chain, made as pushes make it.
+    // A chain, made in the way pushes make it.
     push(&mut client, r#"{"id": "last"}"#);
     run(
         &mut client,
@@ -365,7 +364,7 @@ fn a_turn_with_free_slots_looks_past_held_jobs() {
         assert!(calls < 3_000 / 100, "each call is to pass many by: {calls}");
     }
     assert_eq!(got.len(), 2);
-    // Those of a call in SQL come in their order, however many looks it takes.
+    // Jobs of a call in SQL come in their order, however many reads it takes.
     let (_, mut client) = client_of_one_key();
     let claimed = claim(&mut client, 8).0;
     assert!(claimed.is_sorted() && !claimed.is_empty(), "{claimed:?}");
@@ -397,7 +396,7 @@ fn a_queue_without_workers_is_removed_in_pieces() {
     run(&mut client, "UPDATE waterline.queue SET lease = 1");
     let dry = client.query_one("SELECT jobs FROM waterline.remove_queue('mail', true)", &[]).unwrap();
     assert_eq!(dry.get::<_, i64>(0), 10_102);
-    // The first piece: whoever has it open is told, and its name is free.
+    // The first piece: callers that have the queue open are told, and its name is free.
     let piece = client.query_one("SELECT jobs, more FROM waterline.remove_queue('mail')", &[]).unwrap();
     assert_eq!((piece.get::<_, i64>(0), piece.get::<_, bool>(1)), (9_999, true), "and an edge");
     assert!(describe(&queue.push(NewJob::new("k", &1).unwrap()).unwrap_err()).contains("there is no queue \"mail\""));
@@ -411,7 +410,6 @@ fn a_queue_without_workers_is_removed_in_pieces() {
     bench.store.queue("mail", QueueOptions::default()).unwrap().push(NewJob::new("k", &1).unwrap()).unwrap();
 }
 
-/// An error with its causes.
 fn describe(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {}", describe(source)))
 }
@@ -428,7 +426,7 @@ fn a_bounded_push_counts_near_its_bound_and_counts_returns() {
         transaction.query_one("SELECT passed_ready()", &[]).unwrap().get(0)
     };
     assert_eq!(read(&mut client), 0, "no job is counted");
-    // What waits when the bound is set is counted once.
+    // The jobs that wait when the bound is set are counted once.
     run(&mut client, r#"SELECT waterline.set_options('q', '{"max_waiting": 2003}')"#);
     assert!(read(&mut client) >= 2_000);
     let push = |client: &mut Client| client.query("SELECT waterline.push('q', 'k', '1')", &[]).is_ok();

@@ -3,7 +3,7 @@
 use crate::bench::bench;
 use postgres::{Client, NoTls};
 
-/// Returns a connection whose clock stands still, so that time brings nothing, and a queue `q`.
+/// Returns a client whose clock is frozen, so that nothing becomes due, and a queue `q`.
 pub fn client(options: &str) -> (postgres::Config, Client) {
     let config = bench().config;
     let mut client = config.connect(NoTls).unwrap();
@@ -51,7 +51,7 @@ fn a_passed_job_is_found_by_a_tick_or_a_short_claim() {
             let read: i64 = client.query_one(read, &[]).unwrap().get(0);
             client.batch_execute("SET waterline.now = '1001001'; SET search_path = waterline, pg_temp").unwrap();
             client.query("SELECT FROM turn('{}', '{}', '{}', '{}', '{}', '{}', 'q', 0, NULL, NULL, NULL, '', true, NULL, NULL)", &[]).unwrap();
-            // A claim that had read the head before the tick, and moves it behind its own jobs.
+            // A claim that read the head before the tick, and moves it past its own jobs.
             let late = "SELECT move_head(q.floors, $1, j.ctid) FROM queue q, job j WHERE j.number = $2";
             client.query(late, &[&read, &(first + 30)]).unwrap();
         }
@@ -71,7 +71,7 @@ fn one_claim_finds_a_job_behind_any_number_of_held_ones() {
     assert_eq!(claim(&mut client, 1).0, [0; 0]);
 }
 
-/// The end leaves a doorbell, and time would bring the next look at it.
+/// The end leaves a doorbell; otherwise only a later tick would find it.
 #[test]
 fn a_claim_finds_a_job_whose_wait_has_just_ended() {
     let (_, mut client) = client("{}");
@@ -198,7 +198,7 @@ fn refused(client: &mut Client, call: &str) {
     assert!(told.message().starts_with("waterline: "), "{call}: {error:?}");
 }
 
-/// Each of them made a call fail for ever: a claim, an end or a tick.
+/// Each of them once made a call fail for ever: a claim, an end or a tick.
 #[test]
 fn huge_numbers_stop_no_queue_and_empty_limits_are_refused() {
     let (_config, mut client) = client("{}");
@@ -251,8 +251,8 @@ fn a_job_that_awaits_two_is_released_once_both_have_ended() {
     }
     let (jobs, tokens) = claim(&mut client, 1);
     client.execute("SELECT waterline.finish($1, $2)", &[&jobs, &tokens]).unwrap();
-    // The end and both pushes have rung, so two may look at those who wait for this job. The first
-    // one stands in the middle.
+    // The end and both pushes have rung, so two calls may read the waiters of this job. The first
+    // one is stopped in the middle.
     let slow = "ALTER FUNCTION waterline.shown RENAME TO quick;
         CREATE FUNCTION waterline.shown(p_state waterline.job_state, p_at bigint, p_now bigint) RETURNS text LANGUAGE plpgsql AS $$
         BEGIN
@@ -283,13 +283,13 @@ fn ended_by_answers_in_the_order_asked() {
     client.batch_execute("ANALYZE waterline.job, waterline.ended").unwrap();
     let numbers = client.query("SELECT number FROM waterline.job ORDER BY md5(number::text) LIMIT 64", &[]).unwrap();
     let numbers: Vec<i64> = numbers.iter().map(|row| row.get(0)).collect();
-    // Each second one is held by this token.
+    // Every second job has this token.
     client.execute("UPDATE waterline.job SET token = number WHERE number % 2 = 0", &[]).unwrap();
     let told = client.query_one("SELECT outcomes FROM waterline.ended_by($1, $1)", &[&numbers]).unwrap();
     let held = numbers.iter().map(|number| if number % 2 == 0 { "held" } else { "gone" });
     assert_eq!(told.get::<_, Vec<String>>(0), held.collect::<Vec<_>>());
     client.execute("UPDATE waterline.job SET token = NULL", &[]).unwrap();
-    // One that is gone has no state, so whoever asks knows that its end may have counted.
+    // A job that is gone has no state, so the caller knows that its end may have counted.
     let (job, token) = (claim(&mut client, 1).0[0], 7_i64);
     let mut told = |job: i64| {
         let ask = "SELECT outcomes[1], states[1] FROM waterline.ended_by(ARRAY[$1::bigint], ARRAY[$2::bigint])";
@@ -337,13 +337,13 @@ fn a_refused_scheduled_push_stops_nothing_else() {
     for name in ["a", "b", "c"] {
         client.query(register, &[&name]).unwrap();
     }
-    // Settings that no call takes.
+    // Settings that no call accepts.
     let spoil = "UPDATE waterline.periodic SET settings = $2::text::jsonb WHERE name = $1";
     for (name, settings) in [("a", r#"{"priority": 9}"#), ("c", r#"{"delay_ms": "soon"}"#)] {
         client.execute(spoil, &[&name, &settings]).unwrap();
     }
     push(&mut client, "{}");
-    // The second tick is that of another time: the ones that were refused do not come at each call.
+    // The second tick is at another time: refused ticks do not come again with each call.
     for (now, made) in [(1_005_000, vec!["k", "b"]), (1_006_000, vec![]), (1_010_000, vec!["b"])] {
         client.batch_execute(&format!("SET waterline.now = '{now}'")).unwrap();
         let told =

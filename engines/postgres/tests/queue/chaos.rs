@@ -1,5 +1,5 @@
-//! Workers in Rust, Python and Node on one queue, while all that can fail fails: workers are killed
-//! or stand still, connections are cut in a COMMIT, the server crashes, its disk is full, and a
+//! Workers in Rust, Python and Node on one queue, while everything fails that can: workers are
+//! killed or frozen, connections are cut in a COMMIT, the server crashes, its disk is full, and a
 //! replica takes its place. No job is lost, and none ends twice.
 
 use crate::bench::wait_for_all_ends;
@@ -21,7 +21,7 @@ mod stopped;
 mod stopping;
 mod workers;
 
-/// The events of a run, each so many times, and the worker that it happens to.
+/// The events of a run, each with a number of times, and the worker that it happens to.
 fn events(random: &mut fastrand::Rng) -> Vec<(Event, usize)> {
     use Event::*;
     let times = [
@@ -37,7 +37,7 @@ fn events(random: &mut fastrand::Rng) -> Vec<(Event, usize)> {
     for (event, few, many) in times {
         events.extend((0..size(few, many)).map(|_| (event, random.usize(..USERS.len()))));
     }
-    // Each worker has its end cut before the server has it, or after. A soak does both.
+    // Each worker has its end cut before the server gets it, or after. A soak does both.
     for at in 0..USERS.len() {
         let answers = if size(0, 1) == 0 { vec![random.bool()] } else { [true, false].repeat(5) };
         events.extend(answers.into_iter().map(|answer| (CutEnd(answer), at)));
@@ -46,10 +46,10 @@ fn events(random: &mut fastrand::Rng) -> Vec<(Event, usize)> {
     events
 }
 
-/// Faults, each with the jobs or pairs of them that show it. All runs but those that are `noted`
+/// Faults, each with the jobs or pairs of them that show it. All runs except those that are `noted`
 /// are written in the transaction of the end, so such a run is the one whose end counted. (A
-/// process of `rust` may lose its lease before the handler begins, and so begin last.) Else it is
-/// the last one.
+/// process of `rust` may lose its lease before the handler begins, and so begin last.) Otherwise it
+/// is the last run.
 const FAULTS: [(&str, &str); 6] = [
     (
         "effects of a job were written twice",
@@ -105,12 +105,12 @@ fn no_job_is_lost_or_ends_twice_whatever_dies() {
         wait_for_work(&mut client, user);
         worker.signal("TERM");
         let ended = worker.ended();
-        // Those in Rust die of the signal.
+        // The workers in Rust die of the signal.
         assert!(ended.success() || ["rust", "writer"].contains(&user), "{user}, SEED={seed}: {}", worker.said());
     }
     let by = client.query("SELECT language, count(*) FROM runs GROUP BY 1", &[]).unwrap();
     let by: BTreeMap<String, i64> = by.iter().map(|row| (row.get(0), row.get(1))).collect();
-    // Those in Python and Node end their jobs in both ways.
+    // The workers in Python and Node end their jobs in both ways.
     assert_eq!(by.len(), USERS.len() + 2, "all workers had jobs: {by:?}, SEED={seed}");
     assert!(!cluster.logs().contains("deadlock detected"), "SEED={seed}: {}", cluster.logs());
     let (jobs, twins) = (pushed.added.len(), pushed.duplicates);
@@ -146,8 +146,8 @@ fn check(client: &mut Client, pushed: &Pushed, seed: u64) {
     assert_eq!(twins.count(), 0, "SEED={seed}: unique jobs ran beside their twins");
 }
 
-/// Checks what the runners were told: each end that counts is told at most once, in whatever life,
-/// and is there.
+/// Checks what the runners were told: each end that counts is told at most once, over all lives,
+/// and is in the database.
 fn check_told(cluster: &Cluster, client: &mut Client, seed: u64) {
     let told = cluster.told();
     let ids: BTreeSet<_> = told.iter().map(String::as_str).collect();

@@ -1,12 +1,12 @@
-//! The clock of the server is set back. The rules are those of the library: the two are compared,
-//! and what the suite cannot do is tried here.
+//! The clock of the server is set back. The rules are compared with those of the library, and what
+//! the suite cannot do is tested here.
 
 use crate::calls::{claim, client, push};
 use postgres::Client;
 use waterline_queue::Every;
 use waterline_queue::engine_api::{SetBack, last_tick};
 
-/// The time at which the clock of [`client`] stands, and a time that is a year ahead.
+/// The time of the frozen clock of [`client`], and a time that is a year ahead.
 const NOW: i64 = 1_000_000;
 const AHEAD: i64 = NOW + 365 * 86_400_000;
 
@@ -41,7 +41,7 @@ fn set_back_clock_rules_match_the_library() {
     for (row, answer) in rows.iter().zip(answers) {
         let [written, until, now, by] = row.map(i64::cast_unsigned);
         let expected = SetBack { to: now, by }.moved(written, until).unwrap_or((written, until));
-        // No time of the library is below 0, and here one is never to come.
+        // No time of the library is below 0, and here a lower one means never.
         let found = [0, 1].map(|at| answer.get::<_, i64>(at).max(0).cast_unsigned());
         assert_eq!((found[0], found[1]), expected, "{row:?}");
         assert_eq!(answer.get::<_, i64>(2).cast_unsigned(), last_tick(&hourly, written, now), "{row:?}");
@@ -101,7 +101,7 @@ fn delays_go_back_with_the_clock_and_named_times_stay() {
     assert_eq!(claim(&mut client, 9).0.len(), 3);
 }
 
-/// More jobs wait than one call moves, and somebody has locked one of them.
+/// More jobs wait than one call moves, and one of them is locked.
 #[test]
 fn many_jobs_go_back_in_pieces_and_a_locked_one_later() {
     let (config, mut client) = client("{}");

@@ -1,5 +1,5 @@
-//! The things that users of other queues in a database complain about. Costs are the pages that a
-//! call touches, which are the same on each machine, however loaded.
+//! What users of other queues in a database complain about. Costs are the pages that a call
+//! touches, which are the same on each machine, however loaded.
 
 use crate::bench::{Bench, bench, wait_for_all_ends};
 use crate::server::Server;
@@ -14,7 +14,7 @@ use waterline::{BoxError, Failure, Retry};
 use waterline_postgres::{PgOptions, PgStore, QueueExt, RunnerExt};
 use waterline_queue::{JobState, NewJob, Outcome, QueueOptions, Retention, Runner, Running};
 
-/// A queue `q` with these options, and a client whose clock stands still.
+/// A queue `q` with these options, and a client whose clock is frozen.
 pub(crate) fn opened(options: &str) -> (Config, Client) {
     let config = bench().config;
     let client = opened_in(&config, options);
@@ -33,7 +33,6 @@ pub(crate) fn set_clock(client: &mut Client, now: i64) {
     client.batch_execute(&format!("SET waterline.now = '{now}'")).unwrap();
 }
 
-/// Pushes so many jobs.
 pub(crate) fn push(client: &mut Client, jobs: i32) {
     let push = "SELECT FROM waterline.push_many('q', array_fill('k'::text, ARRAY[$1::int]), array_fill('1'::text, ARRAY[$1::int]))";
     client.query(push, &[&jobs]).unwrap();
@@ -51,7 +50,7 @@ pub(crate) fn pages(client: &mut Client, call: &str) -> u64 {
     ["Shared Hit Blocks", "Shared Read Blocks"].iter().map(|name| plan[0]["Plan"][*name].as_u64().unwrap()).sum()
 }
 
-/// The call that ends all jobs which run: 256 of them at most.
+/// The call that ends all running jobs: up to 256.
 fn end_all(client: &mut Client) -> String {
     let running =
         "SELECT format('finish(''%s'', ''%s'')', coalesce(array_agg(number), '{}'), coalesce(array_agg(token), '{}'))
@@ -59,7 +58,7 @@ fn end_all(client: &mut Client) -> String {
     client.query_one(running, &[]).unwrap().get(0)
 }
 
-/// Ends all jobs that run, and returns how many.
+/// Ends all running jobs, and returns how many.
 pub(crate) fn finish(client: &mut Client) -> usize {
     let mut ended = 0;
     loop {
@@ -72,7 +71,7 @@ pub(crate) fn finish(client: &mut Client) -> usize {
     }
 }
 
-/// The costs of a push, a claim of 16 jobs and their ends: the least of some rounds.
+/// The costs of a push, a claim of 16 jobs and their ends: the lowest of some rounds.
 fn costs(client: &mut Client) -> [u64; 3] {
     let mut least = [u64::MAX; 3];
     for _ in 0..4 {
@@ -86,7 +85,7 @@ fn costs(client: &mut Client) -> [u64; 3] {
     least
 }
 
-/// Jobs that are there, whose number is that of `n`.
+/// Ways to fill a queue with `n` jobs.
 const FILLS: [(&str, &str); 5] = [
     ("a million that wait", "'ready', 2, 1, 'k', NULL, NULL"),
     ("500,000 of a higher rank for tomorrow", "'ready', 0, 87400000, 'k', NULL, NULL"),
@@ -120,11 +119,11 @@ fn calls_cost_the_same_whatever_waits_or_has_ended() {
                 )
             };
             client.batch_execute(&format!("{filled} FROM generate_series({from}, {to}) n")).unwrap();
-            // The first call has the tick of a second.
+            // The first call includes the tick of a second.
             set_clock(&mut client, i64::try_from(1_000_000 + 10 * from).unwrap());
             costs(&mut client)
         };
-        // A claim looks at 256 jobs at most.
+        // A claim reads 256 jobs at most.
         let (before, after) = (fill(1, 1_000), fill(1_001, jobs));
         println!(
             "{what} ({jobs}): a push, a claim of 16 and their ends touch {before:?} pages before, {after:?} after"
@@ -136,7 +135,7 @@ fn calls_cost_the_same_whatever_waits_or_has_ended() {
     }
 }
 
-// As after a first `VACUUM`: the server knows how many rows there are, and nothing else of them.
+// As after a first `VACUUM`: the server knows how many rows there are, and nothing else about them.
 #[test]
 fn a_claim_is_cheap_without_statistics() {
     let (_config, mut client) = opened("{}");
@@ -189,7 +188,7 @@ impl Long {
         }
     }
 
-    /// Waits until its lease is longer than it was at first, and lets it end.
+    /// Waits until its lease is longer than it was at first, and then ends it.
     fn end(&self, client: &mut Client) {
         let until = "SELECT at - since FROM waterline.job WHERE state = 'running' AND kind = 'long'";
         common::eventually("a renewal of its lease", || {
@@ -238,7 +237,7 @@ fn a_queue_behind_a_transaction_pooler_loses_nothing() {
     let id = other.push(NewJob::new("long", &()).unwrap()).unwrap().id;
     let mut client = database.client();
     for n in 0..60_i64 {
-        // Pushed through the pooler, in a transaction of the user's, and by another language.
+        // Pushed through the pooler, in a user's transaction, and by another language.
         match n % 3 {
             0 => drop(queue.push(NewJob::new("plain", &n).unwrap()).unwrap()),
             1 => {
@@ -267,7 +266,7 @@ fn a_client_clock_an_hour_off_does_no_harm() {
         let Bench { store, config } = bench();
         let queue = store.queue("q", options().lease(Long::LEASE).max_crashes(1)).unwrap();
         let mut client = config.connect(NoTls).unwrap();
-        // It is all the same whose clock that is.
+        // Whose clock that is does not matter.
         let clock = format!(
             "CREATE OR REPLACE FUNCTION waterline.clock() RETURNS bigint LANGUAGE sql AS
              $$ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + {} $$",
@@ -317,7 +316,7 @@ fn waits(client: &mut Client, most: i64) -> bool {
     client.query_one(waits, &[&most]).unwrap().get(0)
 }
 
-/// Pushes of ids in two orders, in transactions that meet.
+/// Pushes of ids in two orders, in transactions that overlap.
 #[test]
 fn a_call_that_deadlocks_is_retried() {
     let Bench { store, config } = bench();
@@ -325,7 +324,7 @@ fn a_call_that_deadlocks_is_retried() {
     let job = |id: &str| NewJob::new("k", &1).unwrap().id(id);
     let [mut client, mut user, mut third] = [0, 1, 2].map(|_| config.connect(NoTls).unwrap());
     let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
-    // Only the call of the library looks for deadlocks.
+    // Only the library's call detects deadlocks.
     user.batch_execute("SET deadlock_timeout = '1h'").unwrap();
     let mut holds_b = third.transaction().unwrap();
     queue.push_in(&mut holds_b, job("b")).unwrap();
@@ -339,7 +338,7 @@ fn a_call_that_deadlocks_is_retried() {
             holds_c.commit().unwrap();
         });
         common::eventually("the user to wait for a", || waits(&mut client, 2));
-        // Now the call gets to c, and the circle is closed.
+        // Now the call gets to c, and the cycle is closed.
         holds_b.rollback().unwrap();
         users.join().unwrap();
         assert_eq!(call.join().unwrap().unwrap().len(), 3, "the call was made again");

@@ -32,8 +32,8 @@ fn idle_connections_of_a_burst_are_closed() {
         locked.rollback().unwrap();
         calls.into_iter().for_each(|call| assert_eq!(call.join().unwrap(), ["q"]));
     });
-    // Each call closes what is older than its time. Those that stay: one for calls, that of the
-    // operator, and that which listens.
+    // Each call closes the connections that are too old. Three stay: one for calls, the operator's,
+    // and the one that listens.
     common::eventually("an end of the others", || {
         store.queue_names().unwrap();
         count("%") <= 3
@@ -55,6 +55,6 @@ fn a_runner_of_many_jobs_needs_few_connections() {
     let of_it = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
     let connections: i64 = config.connect(NoTls).unwrap().query_one(of_it, &[]).unwrap().get(0);
     runner.stop().unwrap();
-    // Two of turns, those that listen, that look and that renew leases, and those of the test.
+    // Two of turns, those that listen, read and renew leases, and those of the test.
     assert!(connections <= 10, "{connections} connections");
 }

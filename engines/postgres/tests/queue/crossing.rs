@@ -1,4 +1,4 @@
-//! Calls that cross: while one is under way, or in an open transaction, another one is made.
+//! Calls that overlap: while one is under way, or in an open transaction, another one is made.
 
 use crate::calls::{claim, client, push};
 use postgres::NoTls;
@@ -75,7 +75,7 @@ fn ends_of_one_fingerprint_do_not_wait_for_each_other() {
     client.batch_execute("SET lock_timeout = 1").unwrap();
     client.execute(end, &[&jobs[1], &tokens[1]]).unwrap();
     open.commit().unwrap();
-    // Both runs began before this push, so it runs, and a later one is needless behind its end.
+    // Both runs began before this push, so it runs, and a later one is needless after its end.
     let (third, tokens) = claim(&mut client, 1);
     assert_eq!(third, [skipped.trim_start_matches('~').parse::<i64>().unwrap()]);
     client.execute(end, &[&third[0], &tokens[0]]).unwrap();
@@ -134,7 +134,7 @@ fn a_job_held_by_limits_set_during_an_end_is_claimed() {
     assert_eq!(claim(&mut client, 1).0.len(), 1);
 }
 
-// The claim waits for a user's transaction at the id of a job that has expired, behind its look.
+// The claim waits for a user's transaction at the id of an expired job, after it has read that job.
 #[test]
 fn a_job_postponed_during_a_claim_is_neither_held_nor_run() {
     let options = r#"{"dead_for_ms": 0, "limits": [{"of": "each_key", "at_once": 1}]}"#;
@@ -149,8 +149,7 @@ fn a_job_postponed_during_a_claim_is_neither_held_nor_run() {
     ] {
         push(&mut client, &format!(r#"{{"id": "{id}", {settings}}}"#));
     }
-    // A queue that was looked at just now does nothing that time brings, so the claim meets what
-    // has expired.
+    // A queue that has just ticked does not do what is due, so the claim finds the expired job.
     client.batch_execute("SELECT setval(ticked, 1000001) FROM waterline.queue").unwrap();
     let [mut user, mut worker] = [(); 2].map(|()| config.connect(NoTls).unwrap());
     user.batch_execute("BEGIN; INSERT INTO waterline.gone VALUES (1, 'dies', 9000000, 1000000)").unwrap();
@@ -230,7 +229,7 @@ fn first_limits_of_kinds_wait_for_no_open_turn() {
     assert_eq!(claim(&mut worker, 9).0.len(), 1);
 }
 
-// A look reads jobs that are due later, then `bounds_of`, then jobs that run.
+// A glance reads jobs that are due later, then `bounds_of`, then jobs that run.
 #[test]
 fn a_job_taken_back_during_a_glance_still_shows_as_due() {
     let (config, mut client) = client(r#"{"lease_ms": 1000, "limits": [{"of": "queue", "at_once": 5}]}"#);

@@ -1,6 +1,5 @@
-//! Damaged rows: a person has changed them by hand, or the disk has. Whatever value a column has,
-//! the other jobs go on: their leases end, they are claimed and end, they expire, and schedules
-//! make theirs.
+//! Damaged rows: changed by hand, or by a failing disk. Whatever value a column has, the other jobs
+//! go on: their leases end, they are claimed and end, they expire, and schedules make theirs.
 
 use crate::bench::bench;
 use postgres::{Client, NoTls, Transaction};
@@ -11,7 +10,7 @@ use waterline_queue::{Accept, JobState, NewJob, QueueOptions};
 /// The time at which the rows are made.
 const BEGIN: i64 = 1_700_000_000_000;
 
-/// The rows of each table that are damaged. Those of the others stay: their names begin with `o`.
+/// The damaged rows of each table. The others stay: their names begin with `o`.
 const TABLES: [(&str, &str); 18] = [
     ("queue", "name = 'r'"),
     ("limits", "name = 'ka'"),
@@ -80,7 +79,7 @@ fn values(of: &str) -> &'static [&'static str] {
     }
 }
 
-/// Jobs in all states, of those that are damaged (`v`) and of the others (`o`).
+/// Jobs in all states: those to be damaged (`v`) and the others (`o`).
 const ROWS: &str = r#"
     CREATE FUNCTION public.push(p_id text, p_more jsonb DEFAULT '{}') RETURNS text LANGUAGE sql AS
     $$ SELECT id FROM waterline.push('q', 'k', '1', jsonb_build_object('id', p_id) || p_more) $$;
@@ -128,7 +127,7 @@ const ROWS: &str = r#"
     INSERT INTO waterline.damaged SELECT 777777, id, 'job', 'v', 'k', '1', 5, 'no reason', '{}' FROM waterline.queue WHERE name = 'q';
 "#;
 
-/// Looks, all of which show the others.
+/// Read calls, all of which show the others.
 const LOOKS: [&str; 19] = [
     "get('q', 'n')",
     "list('q', 'ready')",
@@ -191,7 +190,7 @@ impl Case<'_, '_> {
         Ok(shown.chain(loaded.iter().map(|row| row.get(0))).collect())
     }
 
-    /// Says what does not go on.
+    /// Returns what does not go on.
     fn check(&mut self) -> Checked {
         let lease = |id: &str, of: &str| format!("(SELECT {of} FROM public.lease WHERE id = '{id}')");
         let both = |end: &str, of: &str| {
@@ -210,7 +209,7 @@ impl Case<'_, '_> {
             "fail",
         ];
         let mut stopped: BTreeSet<_> = others.iter().map(|other| format!("o{other}")).collect();
-        // Those that are to run alone have a claim each.
+        // Jobs that are to run alone have a claim each.
         for round in 0..60 {
             self.later(1_000)?;
             self.work()?.iter().for_each(|id| _ = stopped.remove(id));
@@ -274,7 +273,7 @@ fn other_jobs_go_on_beside_any_damaged_value() {
             own.iter().flat_map(|(_, column, of)| values(of).iter().map(move |value| (table, rows, &**column, *value))),
         );
     }
-    // A soak tries all of them. A check tries what it can in a time.
+    // A soak tries all of them. A check tries what it can within a time.
     let longest = Duration::from_secs(crate::size(15, 3_600));
     let seed = common::seed();
     let mut random = 2 * seed + 1;
@@ -330,7 +329,7 @@ fn a_job_that_makes_calls_fail_is_set_aside_and_listed() {
         client.execute(&format!("UPDATE waterline.job SET {damage} WHERE name = $1"), &[&name]).unwrap();
         client.batch_execute("UPDATE waterline.job SET at = at - 1000 WHERE state = 'running'").unwrap();
         client.batch_execute(TICK_NOW).unwrap();
-        // The others come back, and it is in nobody's way.
+        // The others come back, and the damaged row holds up none of them.
         for _ in 0..4 {
             // (On a loaded machine, a tick comes to some of them.)
             let back = (0..50).find_map(|_| {
@@ -356,7 +355,7 @@ fn a_job_that_makes_calls_fail_is_set_aside_and_listed() {
         assert!(queue.list(JobState::Damaged, Some(job), 9).unwrap().is_empty());
         let row: String = client.query_one("SELECT row FROM waterline.damaged", &[]).unwrap().get(0);
         assert!(row.contains(&format!("\"name\":\"{name}\"")), "{row}");
-        // A push of its id takes its place, and so does nobody.
+        // Only a push of its id takes its place.
         if at == 0 {
             queue.push(NewJob::new("k", &1).unwrap().id(&name)).unwrap();
             queue.accept(Accept::new()).unwrap().unwrap().finish(None).unwrap();

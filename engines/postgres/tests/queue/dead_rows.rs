@@ -6,7 +6,6 @@ use postgres::{IsolationLevel, NoTls};
 
 #[test]
 fn claims_stay_cheap_beside_an_open_transaction() {
-    // In halves.
     for (keyed, most) in [(false, 3), (true, 10)] {
         let limits = if keyed { r#"{"limits": [{"of": "each_key", "at_once": 1}]}"# } else { "{}" };
         let (config, mut client) = opened(limits);
@@ -77,7 +76,7 @@ fn empty_claims_beside_dead_rows_are_cheap_and_miss_no_commit() {
     client.query(ALL, &[]).unwrap();
     finish(&mut client);
     set_clock(&mut client, 1_007_000);
-    // Two look everywhere, and then all do without for as long as that was dear.
+    // Two read everything, and then all others do not for as long as that was expensive.
     let costs = [0, 1, 2, 3].map(|_| pages(&mut client, NONE));
     assert!(costs[0] > 400 && costs[2].max(costs[3]) < 200, "{costs:?}");
     late.commit().unwrap();
@@ -99,7 +98,7 @@ fn pushes_and_glances_are_cheap_beside_expired_dead_rows() {
     client.query(fill, &[]).unwrap();
     client.query(ALL, &[]).unwrap();
     finish(&mut client);
-    // The ticks of two seconds look everywhere.
+    // The ticks of two seconds read everything.
     let glances = [1_006_000, 1_007_000, 1_007_000].map(|now| {
         set_clock(&mut client, now);
         pages(&mut client, NONE)

@@ -1,4 +1,4 @@
-//! The doorbells of jobs that many wait for: what a call does of them, and what stays for the next.
+//! The doorbells of jobs that many wait for: what a call does, and what is left for the next.
 
 use crate::bounds::{TICK, bury, count, finish, push_many, run};
 use crate::calls::{claim, client, push};
@@ -54,7 +54,7 @@ fn jobs_awaited_by_many_delay_others_by_one_call() {
     assert_eq!(count(&mut client, "edge_bell"), 1, "that of the many");
 }
 
-/// An old job that is pushed anew waits for another one by an edge of its old number.
+/// An old job that is pushed again waits for another one by an edge of its old number.
 #[test]
 fn edges_behind_the_place_of_a_bell_are_answered() {
     let (_, mut client) = client("{}");
@@ -127,7 +127,7 @@ fn many_bells_of_one_edge_each_take_many_calls() {
 
 #[test]
 fn a_locked_edge_blocks_no_call() {
-    // One that dies loses its edges to others, too.
+    // A job that dies loses its edges to others, too.
     let ways = [(finish as fn(&mut Client, _), "first", "ready", "waiting"), (bury, "other", "dead", "dead")];
     for (end, locked, of_free, of_locked) in ways {
         let (config, mut client) = client("{}");

@@ -9,7 +9,6 @@ use postgres::{Client, Config, NoTls};
 struct Worker(Client);
 
 impl Worker {
-    /// Makes a queue with these options.
     fn new(options: &str) -> Self {
         Self::on(&bench().config, options)
     }
@@ -38,8 +37,8 @@ impl Worker {
         ended
     }
 
-    /// Ends jobs and claims others in one call, and looks further as long as the answer says so.
-    /// Returns those that it claimed.
+    /// Ends jobs and claims others in one call, and claims again as long as the answer says so.
+    /// Returns the claimed jobs.
     fn turn(&mut self, (jobs, tokens): (Vec<i64>, Vec<i64>), most: i32) -> (Vec<i64>, Vec<i64>) {
         let turn =
             "SELECT what, number, token FROM waterline.turn($1, $2, $3, '{}', '{}', '{}', 'q', $4, NULL, NULL, NULL,
@@ -167,7 +166,7 @@ fn a_batch_keeps_the_queue_order_not_the_numbers() {
     assert_eq!(claimed.iter().map(|row| row.get(0)).collect::<Vec<&str>>(), ["b", "c", "a"]);
 }
 
-// As many are locked as a claim of one job looks at.
+// As many jobs are locked as a claim of one job reads.
 #[test]
 fn locked_jobs_do_not_hide_the_next_under_limits() {
     let config = bench().config;
@@ -183,7 +182,7 @@ fn locked_jobs_do_not_hide_the_next_under_limits() {
     assert_eq!(worker.turn(none(), 1).0, [jobs[0]]);
 }
 
-/// A clock that waits for a lock in the ends of a turn, which has read the options before.
+/// A clock that waits for a lock in the ends of a turn, which has already read the options.
 const WAITS: &str = "CREATE SEQUENCE public.calls;
     CREATE OR REPLACE FUNCTION waterline.clock() RETURNS bigint LANGUAGE plpgsql AS $$
     BEGIN
@@ -239,7 +238,7 @@ fn a_lone_job_waits_for_slow_claim_commits() {
     slow.0.batch_execute("BEGIN").unwrap();
     let claim = "SELECT job, token FROM waterline.claim('q', p_lease => 100000)";
     let claimed = slow.0.query_one(claim, &[]).unwrap();
-    // The second crash is found now, and its back-off is over later.
+    // The second crash is found now, and its back-off ends later.
     for now in [9_000, 30_000] {
         at(&mut other, now);
         assert_eq!(other.claim(9).0.len(), 0, "another job may be about to run");
@@ -258,9 +257,9 @@ fn repeated_and_foreign_ends_count_alike_at_any_size() {
         (0..jobs).for_each(|_| drop(worker.push("{}")));
         let (all, right) = worker.claim(jobs);
         let (mut numbers, mut tokens) = (all.clone(), right.clone());
-        // The last one is somebody else's by now, and no job has the number 0.
+        // The last one is another worker's by now, and no job has the number 0.
         *tokens.last_mut().unwrap() += 1;
-        // One comes with another token before, one behind, and one twice.
+        // One comes with another token before it, one after it, and one comes twice.
         for (place, number, token) in
             [(0, all[0], right[0] + 1), (3, all[1], right[1] + 1), (3, all[2], right[2]), (1, 0, 1)]
         {
@@ -274,8 +273,8 @@ fn repeated_and_foreign_ends_count_alike_at_any_size() {
     }
 }
 
-/// A call that ends jobs and claims others hands the places of keys on by a way of its own. A claim
-/// after the ends of another call goes by their bells, and looks at each job.
+/// A call that ends jobs and claims others passes the places of keys on in its own way. A claim
+/// after the ends of another call goes by their bells, and reads each job.
 #[test]
 fn ends_and_a_claim_in_one_call_claim_as_in_two() {
     const LIMITS: &str = r#"{"retention_ms": 0, "limits": [{"of": "each_key", "at_once": 1},
@@ -288,7 +287,7 @@ fn ends_and_a_claim_in_one_call_claim_as_in_two() {
         let mut now = 1_000_000;
         for step in 0..120 {
             now += random.i64(0..20);
-            // Often nothing is ready but what limits hold.
+            // Often nothing is ready except what limits hold.
             let pushes = if random.u8(0..4) == 0 { random.u8(4..10) } else { 0 };
             let jobs: Vec<_> = (0..pushes).map(|_| keyed(&mut random)).collect();
             for worker in [&mut in_one, &mut in_two] {
@@ -311,7 +310,7 @@ fn ends_and_a_claim_in_one_call_claim_as_in_two() {
     assert!(handed_on > 30, "{handed_on} claims behind ends that left jobs held");
 }
 
-/// The settings of a job, which has a key most of the time.
+/// The settings of a job, which mostly has a key.
 fn keyed(random: &mut fastrand::Rng) -> String {
     let key = if random.u8(0..8) == 0 {
         ""

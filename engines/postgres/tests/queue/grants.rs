@@ -6,7 +6,7 @@ use postgres::error::SqlState;
 use waterline_postgres::QueueExt;
 use waterline_queue::{NewJob, QueueOptions};
 
-/// The calls, and the least role that may make them; `None`: only the functions themselves do.
+/// The calls, and the lowest role that may make them; `None`: only the functions themselves do.
 const CALLS: &[(Option<usize>, &str)] = &[
     (Some(0), "push('q', 'k', '1')"),
     (Some(0), "push_many('q', '{k}', '{1}')"),
@@ -94,7 +94,7 @@ fn each_role_makes_only_its_calls_and_touches_no_table() {
         let reads = |table: &str| table == "version" && rank.is_some();
         for table in tables {
             let writes = format!("DELETE FROM waterline.{table}");
-            // Nobody at all deletes from the view.
+            // No role deletes from the view.
             let writes = if table == "jobs" { None } else { Some(writes) };
             let looks = format!("SELECT * FROM waterline.{table}");
             assert_eq!(client.batch_execute(&looks).is_ok(), reads(table), "{role}: {table}");
@@ -119,7 +119,7 @@ fn push_only_users_push_in_their_own_transaction() {
     }
     transaction.commit().unwrap();
     assert_eq!(queue.counts().ready, 2);
-    // The error says what its rules need, and not to look at the server.
+    // The error says what its rules need, and not to check the server.
     let serializable = client.build_transaction().isolation_level(postgres::IsolationLevel::Serializable);
     let waits = NewJob::new("k", &3).unwrap().after(["a"]);
     let refused = queue.push_in(&mut serializable.start().unwrap(), waits).unwrap_err().to_string();
@@ -144,7 +144,7 @@ fn a_user_table_earlier_in_the_search_path_is_ignored() {
     assert_eq!(["waterline.job", "trap.job", "pg_temp.job"].map(|table| count(&mut client, table)), [1, 0, 0]);
 }
 
-/// The calls that the library alone makes: they are on no page, and may change.
+/// The calls that only the library makes: they are on no page, and may change.
 const OF_THE_LIBRARY: &[&str] = &[
     "turn",
     "begin_anew",

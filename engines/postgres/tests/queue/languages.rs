@@ -1,5 +1,5 @@
-//! Workers in Rust, Python and Node on one queue. The latter two are those that the page shows: the
-//! files in `examples`, with the handlers of `handlers`.
+//! Workers in Rust, Python and Node on one queue. The latter two are those of the page: the files
+//! in `examples`, with the handlers of `handlers`.
 
 use crate::bench;
 use crate::server::signal;
@@ -17,10 +17,9 @@ const NO_PYTHON: &str = "there is no Python with psycopg 3.1 on this machine: ru
 const NO_NODE: &str = "there is no Node with pg 8 on this machine: run `bash .ci/setup engines`, or \
     `apt-get install nodejs node-pg` (with a Node of another source: `npm install --global pg@8`)";
 
-/// The places of `pg`: those of a distribution, and of the package managers of Node.
+/// Where `pg` is: the folders of a distribution, and of the package managers of Node.
 const NODE_PATH: &str = "/usr/share/nodejs:/usr/lib/node_modules:/usr/local/lib/node_modules";
 
-/// A language in which workers are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Language {
     Python,
@@ -30,7 +29,7 @@ pub enum Language {
 impl Language {
     pub const ALL: [Self; 2] = [Self::Python, Self::Node];
 
-    /// It is that of its user in the database, too.
+    /// The name of its database user, too.
     pub fn name(self) -> &'static str {
         match self {
             Self::Python => "python",
@@ -55,7 +54,7 @@ impl Language {
     }
 }
 
-/// A Python that has psycopg: the packages of a distribution are those of its own one.
+/// A Python that has psycopg: the packages of a distribution belong to its own Python.
 fn python() -> &'static str {
     static FOUND: OnceLock<&str> = OnceLock::new();
     FOUND.get_or_init(|| {
@@ -83,7 +82,7 @@ fn node() -> Command {
     command()
 }
 
-/// A process that works on a queue. Its end kills it.
+/// A process that works on a queue. It is killed on drop.
 pub struct Worker {
     child: Child,
     said: PathBuf,
@@ -98,7 +97,7 @@ impl Worker {
         Self { child, said }
     }
 
-    /// Starts one in another language, as a user who has the role of a worker alone.
+    /// Starts one in another language, as a user who only has the role of a worker.
     pub fn of(language: Language, url: &str, said: PathBuf, slots: u32, lease: f64, poll: f64) -> Self {
         let mut command = language.command();
         let examples = language.file("examples", "worker").parent().unwrap().to_owned();
@@ -116,7 +115,7 @@ impl Worker {
         self.child.wait().unwrap();
     }
 
-    /// Everything that it has said, and those before it whose file is the same.
+    /// All its output, and that of earlier workers with the same file.
     pub fn said(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.said).unwrap_or_default()).into_owned()
     }
@@ -143,12 +142,11 @@ impl Drop for Worker {
     }
 }
 
-/// Makes the table of what handlers do, and lets the users of the languages work.
+/// Makes the table for what handlers do, and gives the users of the languages their rights.
 pub const RUNS: &str = "
     CREATE TABLE runs (job text NOT NULL, language text, begun timestamptz, ended timestamptz);
     GRANT INSERT ON runs TO python, node;";
 
-/// Makes the users of the languages.
 pub const USERS: &str = "
     CREATE ROLE python LOGIN IN ROLE waterline_work; CREATE ROLE node LOGIN IN ROLE waterline_work";
 
@@ -162,7 +160,7 @@ impl Bench {
     fn new(options: &str) -> Self {
         let config = bench::bench().config;
         let mut client = config.connect(NoTls).unwrap();
-        // Users are those of the whole server.
+        // Users belong to the whole server.
         static USERS_ARE_THERE: Once = Once::new();
         USERS_ARE_THERE.call_once(|| client.batch_execute(USERS).unwrap());
         client.execute("SELECT waterline.create_queue('q', $1::text::jsonb)", &[&options]).unwrap();
@@ -185,12 +183,10 @@ impl Bench {
     }
 }
 
-/// Pushes a job without settings, and returns its id.
 fn push(client: &mut Client, kind: &str, payload: &str) -> String {
     client.query_one("SELECT id FROM waterline.push('q', $1, $2)", &[&kind, &payload]).unwrap().get(0)
 }
 
-/// Reads one value.
 pub fn one<T: for<'a> postgres::types::FromSql<'a>>(client: &mut Client, sql: &str) -> T {
     client.query_one(&format!("SELECT {sql}"), &[]).unwrap().get(0)
 }

@@ -9,7 +9,7 @@ use waterline_queue::{AttemptEnd, NewJob, Outcome, QueueError, QueueOptions, Run
 const SLOTS: usize = 8;
 const LEASE: Duration = Duration::from_millis(900);
 
-/// Notes each call: its jobs in their order, and its time.
+/// Records each call: its jobs in their order, and its time.
 const NOTED: &str = "CREATE TABLE calls (number bigserial, jobs bigint[], silent boolean, at timestamptz DEFAULT clock_timestamp());
     ALTER FUNCTION waterline.renew RENAME TO unnoted;
     CREATE FUNCTION waterline.renew(p_jobs bigint[], p_tokens bigint[], p_lease bigint DEFAULT NULL,
@@ -25,7 +25,7 @@ fn one_call_renews_all_slots_each_third_of_a_lease() {
     let queue = bench.store.queue("q", QueueOptions::default().lease(LEASE)).unwrap();
     let mut client = bench.config.connect(NoTls).unwrap();
     client.batch_execute(NOTED).unwrap();
-    // For the server, no lease ends while this process stands still.
+    // For the server, no lease ends while this process is frozen.
     client.batch_execute("UPDATE waterline.queue SET lease = 3600000").unwrap();
     queue.push_all((0..SLOTS).map(|number| NewJob::new("k", &number).unwrap())).unwrap();
     let (begins, begun) = unbounded();
@@ -46,7 +46,7 @@ fn one_call_renews_all_slots_each_third_of_a_lease() {
     let after = "SELECT jobs = (SELECT array_agg(number ORDER BY number) FROM waterline.job),
             extract(epoch FROM at - lag(at) OVER (ORDER BY number))::float8 FROM calls WHERE number > $1 ORDER BY number";
     let third = LEASE.as_secs_f64() / 3.0;
-    // One that was under way may be for fewer.
+    // A call that was under way may be for fewer jobs.
     common::eventually("two calls one after the other within half a lease", || {
         let calls = client.query(after, &[&(last + 1)]).unwrap();
         assert!(calls.iter().all(|call| call.get(0)), "each is for the jobs of all slots");
@@ -60,13 +60,13 @@ fn one_call_renews_all_slots_each_third_of_a_lease() {
     assert!(ended, "each of them has ended");
 }
 
-/// Another program removes jobs by a call of its own, of which this process hears nothing.
+/// Another program removes jobs by a call of its own, which this process does not notice.
 #[test]
 fn a_job_removed_elsewhere_is_lost_at_the_next_renewal() {
     let bench = bench();
     let queue = bench.store.queue("q", QueueOptions::default().lease(LEASE)).unwrap();
     let mut client = bench.config.connect(NoTls).unwrap();
-    // For the server, no lease ends while this process stands still.
+    // For the server, no lease ends while this process is frozen.
     client.batch_execute("UPDATE waterline.queue SET lease = 3600000").unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let _context = runtime.enter();
@@ -139,7 +139,7 @@ fn a_briefly_locked_job_is_still_given_up() {
         gives_up
     });
     assert!(is_given_up(&mut looks));
-    // One that stays locked ends with its lease, and holds nobody up.
+    // A job that stays locked ends with its lease, and holds up no others.
     looks.batch_execute("UPDATE waterline.job SET stopping = false").unwrap();
     let mut locks = claims.transaction().unwrap();
     locks.execute("SELECT FROM waterline.job FOR UPDATE", &[]).unwrap();
@@ -192,10 +192,10 @@ fn jobs_that_outlive_a_stop_are_put_back_without_its_note() {
         row.get(0)
     });
     assert_eq!(jobs(&mut client)[0].0, "running");
-    // In one call: jobs that somebody has locked would be waited for one after the other.
+    // In one call: otherwise it would wait for locked jobs one after the other.
     let calls = client.query_one("SELECT array_agg(cardinality(jobs)) FROM calls WHERE silent", &[]).unwrap();
     assert_eq!(calls.get::<_, Vec<i32>>(0), [3]);
-    // The end of the leases, without a wait for it. A renewal that had begun may come in between.
+    // Ends the leases without waiting. A renewal that had begun may come in between.
     common::eventually("the end of the leases", || {
         client.batch_execute("UPDATE waterline.job SET at = 0 WHERE state = 'running'").unwrap();
         client.batch_execute("SELECT waterline.claim('q', 0)").unwrap();

@@ -1,4 +1,4 @@
-//! Looks at large queues: what they cost, and how old their answers are.
+//! Reads of large queues: what they cost, and how old their answers are.
 
 use crate::bench::bench;
 use crate::server::PATIENCE;
@@ -12,11 +12,11 @@ use waterline_queue::{
     QueueChange, QueueError, QueueOptions, Rate, Related, Runner,
 };
 
-/// More jobs than a look may read.
+/// More jobs than one call may read.
 const MANY: u32 = 20_000;
 
-/// Fills the queue `q` with so many jobs of each state and priority. A quarter of the ready ones is
-/// held by limits, half of the ended ones stay for ever, and many jobs have one time.
+/// Fills the queue `q` with jobs of each state and priority. A quarter of the ready ones is held by
+/// limits, half of the ended ones stay for ever, and many jobs have the same time.
 const FILL: &str = "SELECT waterline.create_queue('q'), waterline.create_queue('other');
     UPDATE waterline.queue SET limited = true;
     INSERT INTO waterline.job (number, queue, state, priority, at, place, kind, payload, pushed, due, since, held_by)
@@ -40,7 +40,7 @@ fn filled() -> Client {
     client
 }
 
-/// The pages of a server's memory that a statement looks at.
+/// The pages of a server's memory that a statement reads.
 fn pages(client: &mut Client, statement: &str) -> i64 {
     // The first call reads the catalogue, and makes a plan.
     client.batch_execute(statement).unwrap();
@@ -85,7 +85,6 @@ fn list_pages_read_little_and_show_each_job_once_in_order() {
             behind = Some(of(last));
         }
         assert_eq!(seen, numbers, "{state}");
-        // The first page, and one in the middle.
         for behind in [None, Some(of(&all[all.len() / 2]))] {
             let behind = behind.map_or("NULL, NULL, NULL, NULL".to_owned(), |(limit, priority, place, tie)| {
                 format!("{}, {priority}, {place}, {tie}", limit.map_or("NULL".to_owned(), |limit| format!("'{limit}'")))
@@ -153,7 +152,7 @@ fn counts_of_a_large_queue_are_cached_with_their_age() {
     assert_eq!(counted(&mut client, 1_999), (10_001, 999));
     assert_eq!(counted(&mut client, 999), (10_002, 0), "the clock was set back");
     other.batch_execute("SET waterline.now = '999'").unwrap();
-    // One counts in a transaction that stays open. Others wait for nobody.
+    // One counts in a transaction that stays open. The others do not wait.
     let mut open = client.transaction().unwrap();
     open.batch_execute(&format!("SET LOCAL waterline.now = '{LATER}'; SELECT waterline.counts('q')")).unwrap();
     push(&mut other, 1);
@@ -316,11 +315,11 @@ fn waiting_threads_wake_together_and_one_asks_the_server() {
         WHERE datname = current_database()";
     let asked = client.query_one(asked, &[]).unwrap();
     let (looks, connections): (i64, i64) = (asked.get(0), asked.get(1));
-    // If each thread asked, they would be thousands, on a connection each.
+    // If each thread asked, there would be thousands, on a connection each.
     assert!(looks <= 8 * WAIT as i64 && connections < 10, "{looks} looks on {connections} connections");
 }
 
-/// Pushes jobs that wait for each other, and returns what waits for what: also behind a dead one.
+/// Pushes jobs that wait for each other, and returns what waits for what, also behind a dead job.
 fn waiting(queue: &Queue) -> Vec<Related> {
     let job = |id: &str| NewJob::new("k", &1).unwrap().id(id);
     queue.push_all([job("a"), job("b"), job("c").after(["a", "b"]), job("d").after(["a", "c"])]).unwrap();
@@ -384,7 +383,7 @@ fn a_schedule_of_another_process_shows_its_next_tick() {
     let hourly = || Every::hours(1).anchor(SystemTime::UNIX_EPOCH);
     queue.periodic("report", hourly(), NewJob::new("k", &1).unwrap()).start_at_next().start().unwrap();
     queue.periodic("sweep", Every::hours(1), NewJob::new("k", &1).unwrap()).start().unwrap();
-    // One that has no options, and has registered nothing.
+    // A store without options, which has registered nothing.
     let beside = PgStore::connect(bench.config.clone(), NoTls, PgOptions::new()).unwrap();
     let admin = beside.queue_admin("q").unwrap();
     let [report, sweep] = &admin.look().periodics().unwrap()[..] else { panic!("there are two") };

@@ -1,4 +1,4 @@
-//! Pushes and ends in transactions with rows of the user's.
+//! Pushes and ends in transactions with the user's own rows.
 
 use crate::bench::{Bench, bench, wait_for_all_ends};
 use crate::proxy::Proxy;
@@ -133,7 +133,7 @@ fn a_job_with_refused_rows_fails_alone() {
     queue.push_all((0..200).map(job)).unwrap();
     let calls = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&calls);
-    // The attempts that the handler made well, and those that were written.
+    // The successful attempts of the handler, and those that were written.
     let (made, written) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (makes, writes) = (Arc::clone(&made), Arc::clone(&written));
     let summary = Runner::builder(&queue)
@@ -219,7 +219,6 @@ fn a_commit_with_a_lost_answer_writes_rows_once() {
     let push = "SELECT count(*) FROM waterline.push_many('q', $1, $2)";
     while proxy.left() > 0 || proxy.commits() == [0, 0] {
         if proxy.left() == 0 {
-            // None was in a COMMIT so far.
             proxy.cut(1);
         }
         let payloads: Vec<_> = (pushed..pushed + 20).map(|number| number.to_string()).collect();
@@ -296,7 +295,7 @@ fn a_job_with_an_unknown_end_runs_again_after_its_lease() {
     assert_eq!((count(&mut client, "*"), count(&mut client, "CASE WHEN job = 7 THEN 1 END")), (1, 1));
 }
 
-/// Counts the attempts of which a runner was told that they have finished.
+/// Counts the attempts that a runner was told have finished.
 fn counting(told: &Arc<AtomicU64>) -> impl Fn(&Running, &AttemptEnd) + Send + Sync + use<> {
     let told = Arc::clone(told);
     move |_, end| _ = told.fetch_add(u64::from(*end == AttemptEnd::Finished), Ordering::SeqCst)
@@ -314,8 +313,8 @@ fn lose_a_commit(promotes: bool) {
     let queue = store.queue("q", options().lease(Duration::from_millis(900)).unlimited_crashes()).unwrap();
     let mut client = config.connect(NoTls).unwrap();
     client.batch_execute(EFFECTS).unwrap();
-    // The backend dies in the first COMMIT. Then the server is as one that has crashed, or has the
-    // history of a replica: somebody else has committed a transaction of that number.
+    // The backend dies in the first COMMIT. Then the server is as after a crash, or has the history
+    // of a replica: another session has committed a transaction of that number.
     let dies = "CREATE SEQUENCE history; SELECT nextval('history');
         CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
             IF NEW.job < 0 THEN PERFORM setval('history', $1); PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
@@ -352,7 +351,7 @@ fn a_run_whose_claim_a_crash_lost_is_not_told_as_finished() {
         .teardown(counting(&told))
         .on("k", move |_, _: u64| {
             if runs.fetch_add(1, Ordering::SeqCst) == 0 {
-                // The claim did not reach the disk: it is as if it had never been, and nobody is
+                // The claim did not reach the disk: as if it had never been made. No client is
                 // connected.
                 config.connect(NoTls)?.batch_execute(
                     "UPDATE waterline.job SET state = 'ready', token = NULL, at = 0;

@@ -6,7 +6,7 @@ use postgres::{Config, NoTls};
 use waterline_postgres::{PgOptions, PgStore};
 use waterline_queue::{DrainLimits, NewJob, Outcome, QueueOptions, Runner};
 
-/// Notes in each call how many statements its session has prepared.
+/// Records in each call how many statements its session has prepared.
 const CLOCK: &str = "CREATE TABLE public.prepared (count bigint);
     CREATE OR REPLACE FUNCTION waterline.clock() RETURNS bigint LANGUAGE plpgsql AS $$
     BEGIN

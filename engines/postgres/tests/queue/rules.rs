@@ -1,5 +1,5 @@
-//! The rules of ends in SQL are those of the library: both are asked the same, for all inputs of a
-//! grid, and at the ends of each range.
+//! The rules of ends in SQL are those of the library: both get the same questions, for all inputs
+//! of a grid, and at the ends of each range.
 
 use crate::calls::client;
 use postgres::Client;
@@ -57,7 +57,7 @@ fn retries() -> Vec<Retry> {
     all
 }
 
-/// What both are asked: the job and its queue, the end, and for how long the attempt lasted.
+/// What both are asked: the job and its queue, the end, and how long the attempt lasted.
 struct Asked {
     past: Past,
     own_retry: bool,
@@ -197,7 +197,7 @@ fn ended_attempts_have_the_same_outcome_in_sql_and_rust() {
         assert_eq!(answers.len(), asked.len());
         for (asked, answer) in asked.iter().zip(answers) {
             let expected = of_library(asked, chance);
-            // One cuts a part of a pause to the millisecond, the other one to the nanosecond.
+            // One truncates a part of a pause to the millisecond, the other one to the nanosecond.
             let near = expected.1.abs_diff(answer.1) <= 1;
             let answer = if near { (answer.0, expected.1, answer.2, answer.3, answer.4, answer.5) } else { answer };
             assert_eq!(answer, expected, "{:?}, {:?} after {}, chance {chance}", asked.past, asked.end, asked.lasted);

@@ -63,12 +63,12 @@ fn the_error_in_a_user_transaction_names_the_level_setting() {
     client.batch_execute("SET default_transaction_isolation = 'serializable'").unwrap();
     let refused = queue.push_in(&mut client.transaction().unwrap(), NewJob::new("k", &()).unwrap()).unwrap_err();
     assert!(refused.to_string().contains("`default_transaction_isolation`"), "{refused}");
-    // The calls that commit by themselves begin anew.
+    // The calls that commit by themselves begin new transactions.
     client.batch_execute("CALL waterline.push_and_commit('q', '{k}', '{1}', '{NULL}', false)").unwrap();
     assert_eq!(queue.counts().ready, 1);
 }
 
-/// True if an error says that the server takes no writes.
+/// Whether an error says that the server is read-only.
 fn is_read_only(error: &(dyn std::error::Error + 'static)) -> bool {
     matches!(error.downcast_ref(), Some(Error::ReadOnly(_))) || error.source().is_some_and(is_read_only)
 }
@@ -83,7 +83,7 @@ fn a_read_only_server_is_named_and_a_runner_recovers() {
     let queue = store.queue("q", QueueOptions::default().retention(Retention::Keep)).unwrap();
     let runner = Runner::builder(&queue).on("k", |_job, ()| Ok(Outcome::Done)).start().unwrap();
     let mut client = database.client();
-    // The sessions of then have ended, so each later one begins without writes, and stays so.
+    // The old sessions have ended, so each later one begins read-only, and stays so.
     let read_only = |client: &mut postgres::Client, is: &str| {
         client.batch_execute(&format!("ALTER DATABASE {} {is}", database.name)).unwrap();
         let ends = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -116,7 +116,7 @@ fn rows_of_a_frozen_worker_are_free_before_its_lease_ends() {
         database.store(PgOptions::new()).migrate().unwrap();
         let pooled = pooler.config(&database.name);
         stands_still(database.config.clone(), if behind_a_pooler { &pooled } else { &database.config });
-        // Whoever gets a session of the pool next has no bound. Each of them has its turn.
+        // The next client of a pooled session has no bound. Each session has its turn.
         let mut others = pooled.connect(NoTls).unwrap();
         for _ in 0..9 {
             let bound = others.query_typed("SHOW idle_in_transaction_session_timeout", &[]).unwrap();
@@ -125,13 +125,13 @@ fn rows_of_a_frozen_worker_are_free_before_its_lease_ends() {
     }
 }
 
-/// Lets a worker with this configuration stand still in the transaction of its rows.
+/// Freezes a worker with this configuration in the transaction of its rows.
 fn stands_still(config: Config, of_worker: &Config) {
     let store = PgStore::connect(of_worker.clone(), NoTls, PgOptions::new()).unwrap();
     let options = QueueOptions::default().retention(Retention::Keep).lease(Duration::from_secs(2));
     let queue = store.queue("q", options).unwrap();
     let mut client = config.connect(NoTls).unwrap();
-    // The bound holds up to the COMMIT, behind the ends of the jobs.
+    // The bound holds up to the COMMIT, after the ends of the jobs.
     let tables = "CREATE TABLE effects (job bigint NOT NULL); CREATE TABLE bounds (bound text);
         CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
         $$ BEGIN INSERT INTO bounds VALUES (current_setting('idle_in_transaction_session_timeout')); RETURN NULL; END $$;

@@ -1,5 +1,5 @@
 //! A queue that several processes share: each takes its own kinds, and a job that is to run alone
-//! keeps one of them to itself.
+//! reserves one of them.
 
 use crate::bench::bench;
 use crate::calls::client;
@@ -21,14 +21,14 @@ fn finish(client: &mut Client, (jobs, tokens): &Claimed) {
     assert_eq!(ended.len(), jobs.len());
 }
 
-/// Pushes so many jobs of a kind, and returns their numbers.
+/// Pushes jobs of a kind, and returns their numbers.
 fn push(client: &mut Client, kind: &str, count: i32) -> Vec<i64> {
     let push = "SELECT id FROM waterline.push_many('q', array_fill($1::text, ARRAY[$2::int]), array_fill('1'::text, ARRAY[$2::int]))";
     let rows = client.query(push, &[&kind, &count]).unwrap();
     rows.iter().map(|row| row.get::<_, String>(0)[1..].parse().unwrap()).collect()
 }
 
-/// Makes these jobs run alone, as those do whose processes died twice.
+/// Makes these jobs run alone, like those whose processes died twice.
 fn suspect(client: &mut Client, jobs: &[i64]) {
     client.execute("UPDATE waterline.job SET suspect = true, crashes = 2 WHERE number = ANY ($1)", &[&jobs]).unwrap();
     client.execute("SELECT setval(floors[11], 1) FROM waterline.queue", &[]).unwrap();
@@ -76,11 +76,11 @@ fn a_job_that_runs_alone_stops_only_its_process() {
         // Another process is busy with the kind b.
         let busy = claim(&mut client, "one", 1, &["b"]);
         assert_eq!(busy.0, jobs[..1]);
-        // As many at once as processes, each of them alone there.
+        // As many at once as there are processes, each of them alone there.
         let second = claim(&mut client, "two", 4, &[]);
         assert_eq!(second.0, alone[..1], "{options}");
         assert!(claim(&mut client, "two", 4, &["b"]).0.is_empty(), "of whatever kind");
-        // This one takes up the other, and gets nothing else until its own jobs have ended.
+        // This one reserves the other, and gets nothing else until its own jobs have ended.
         assert!(claim(&mut client, "one", 4, &[]).0.is_empty());
         assert!(claim(&mut client, "one", 4, &["b"]).0.is_empty());
         assert_eq!(claim(&mut client, "three", 1, &[]).0, jobs[1..2], "others go on");
@@ -112,7 +112,6 @@ fn a_busy_process_leaves_a_lone_job_to_others_after_a_lease() {
     assert_eq!(claim(&mut client, "one", 1, &["b"]).0, jobs[3..4]);
 }
 
-/// Pushes a job of a kind with these settings, and returns its number.
 fn push_with(client: &mut Client, kind: &str, settings: &str) -> i64 {
     let push = "SELECT id FROM waterline.push('q', $1, '1', $2::text::jsonb)";
     client.query_one(push, &[&kind, &settings]).unwrap().get::<_, String>(0)[1..].parse().unwrap()
@@ -125,7 +124,7 @@ fn a_possibly_needless_job_stops_no_other_kind() {
         (push(&mut client, "b", 3), push_with(&mut client, "c", r#"{"root": {"signature": "r", "at": 1}}"#));
     assert!(claim(&mut client, "one", 1, &["a"]).0.is_empty(), "they go into their lines");
     assert_eq!(claim(&mut client, "one", 1, &["b"]).0, waits[..1]);
-    // One that is still ready, and of a kind of the claim's: it looks closely, and takes all.
+    // One that is still ready, and of a kind of this claim, which reads closely, and takes all.
     let ready = push_with(&mut client, "b", r#"{"root": {"signature": "s", "at": 1}}"#);
     assert_eq!(claim(&mut client, "one", 9, &["b"]).0, [&waits[1..], &[ready]].concat());
     assert_eq!(claim(&mut client, "two", 9, &[]).0, [needless]);
@@ -165,7 +164,6 @@ fn any_process_takes_a_lone_job_put_back() {
     assert_eq!(claim(&mut client, "two", 1, &["a"]).0, alone);
 }
 
-/// Pushes a job of this kind, and claims it as the process `one`.
 fn claim_of(client: &mut Client, kind: &str) -> Claimed {
     push(client, kind, 1);
     claim(client, "one", 1, &[kind])

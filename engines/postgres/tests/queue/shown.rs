@@ -1,4 +1,4 @@
-//! The statements of the pages and the examples do what these say, and so do rows of `parity`.
+//! The statements of the pages and the examples do what the pages say, and so do rows of `parity`.
 
 use crate::bench::bench;
 use postgres::{NoTls, Transaction};
@@ -41,7 +41,7 @@ fn statements_of_the_operating_page_run() {
     assert_eq!((rows.len(), &rows[..6]), (9, &[1, 0, 1, 2, 1, 1][..]));
 }
 
-/// The part of a job that is moved.
+/// The parts of a job that are moved.
 type Moved = (String, Priority, Option<SystemTime>, Option<String>, u32, Vec<u8>, usize, bool);
 
 fn moved(job: &JobInfo) -> Moved {
@@ -50,7 +50,7 @@ fn moved(job: &JobInfo) -> Moved {
     (id, job.priority, job.run_at, key, job.cost, job.payload.clone(), job.meta.len(), job.expires_at.is_some())
 }
 
-/// The jobs that wait, in an order that is the same in each queue.
+/// The waiting jobs, in an order that is the same in each queue.
 fn all(queue: &Queue) -> Vec<Moved> {
     let states = [JobState::Ready, JobState::Scheduled];
     let jobs = states.iter().flat_map(|state| queue.list(*state, None, 10_000).unwrap());
@@ -77,7 +77,7 @@ fn a_queue_moves_to_postgresql_and_back_with_each_job_once() {
     embedded.push_all((0..1_300).map(job)).unwrap();
     let mut runs = embedded.accept(Accept::new()).unwrap().unwrap();
     let before = all(&embedded);
-    // A crash came behind the push of the first jobs.
+    // After the push of the first jobs came a crash.
     let first = embedded.list(JobState::Ready, None, 10).unwrap();
     shared.push_all(first.iter().map(|job| move_queue::copy(&embedded, job).unwrap())).unwrap();
     assert_eq!(move_queue::move_queue(&embedded, &shared).unwrap(), (1_299, 1));
@@ -86,7 +86,7 @@ fn a_queue_moves_to_postgresql_and_back_with_each_job_once() {
     runs.finish(None).unwrap();
     assert_eq!(move_queue::move_queue(&shared, &embedded).unwrap(), (1_299, 0));
     assert_eq!(all(&embedded), before);
-    // One that waits would be set free by the move of the job before it.
+    // A job that waits would be released by the move of the job before it.
     embedded.push(NewJob::new("k", &0).unwrap().after(["job 0"])).unwrap();
     let refused = move_queue::move_queue(&embedded, &shared).unwrap_err().to_string();
     assert_eq!(refused, "1 jobs wait for others: let those end in the old queue first");
@@ -137,7 +137,7 @@ fn ticks_happen_once_without_a_leader() {
         )
         .unwrap();
     let mut workers: Vec<_> = (0..4).map(|_| bench.config.connect(NoTls).unwrap()).collect();
-    // Each second, all of them claim at once, and another one of them has gone.
+    // Each second, all of them claim at once, and one more of them has gone.
     for second in 2..=5 {
         let claimed: usize = std::thread::scope(|scope| {
             let claims: Vec<_> = (workers.iter_mut())
@@ -151,7 +151,7 @@ fn ticks_happen_once_without_a_leader() {
                 .collect();
             claims.into_iter().map(|claim| claim.join().unwrap()).sum()
         });
-        // One who came too early for the tick of another one finds its job now.
+        // A worker that came too early for the tick of another one finds its job now.
         let rest =
             "SELECT waterline.finish(ARRAY[job], ARRAY[token]) FROM waterline.claim('q', 9, p_kinds => '{tick}')";
         client.batch_execute(&format!("SET waterline.now = '{}'", second * 1_000)).unwrap();

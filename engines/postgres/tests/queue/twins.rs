@@ -5,7 +5,7 @@ use postgres::{Client, Config, NoTls};
 
 const PUSH: &str = "SELECT id, outcome FROM waterline.push('q', 'k', $1, $2::text::jsonb)";
 
-/// Returns a connection whose clock stands where that of [`client`] does.
+/// Returns a client whose clock has the same time as that of [`client`].
 fn another(config: &Config) -> Client {
     let mut other = config.connect(NoTls).unwrap();
     other.batch_execute("SET waterline.now = '1000000'").unwrap();
@@ -33,7 +33,6 @@ fn beside<R: Send>(config: &Config, open: [&str; 2], call: impl FnOnce(&mut Clie
     })
 }
 
-/// The ids and the payloads of all jobs.
 fn jobs(client: &mut Client) -> Vec<(String, String)> {
     let rows = client.query("SELECT id, payload FROM waterline.jobs ORDER BY number", &[]).unwrap();
     rows.iter().map(|row| (row.get(0), row.get(1))).collect()
@@ -140,7 +139,7 @@ fn a_claim_waits_for_no_open_push_of_an_awaited_job_or_twin() {
     assert_eq!(claim(&mut client, 5).0.len(), 1, "the one that waits for nobody");
     open.commit().unwrap();
     client.batch_execute("SET waterline.now = '1004000'").unwrap();
-    // Both forerunners were pushed anew, and so was the twin: those run, and then the others.
+    // Both forerunners were pushed again, and so was the twin: those run, and then the others.
     let (numbers, tokens) = claim(&mut client, 9);
     assert_eq!(numbers.len(), 3);
     client.query_one("SELECT waterline.finish($1, $2)", &[&numbers, &tokens]).unwrap();

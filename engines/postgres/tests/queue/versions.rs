@@ -11,8 +11,8 @@ use waterline::Retry;
 use waterline_postgres::{Error, PgOptions, PgStore};
 use waterline_queue::{JobState, Limit, NewJob, Outcome, QueueOptions, Retention, Runner};
 
-/// A next version, by the rules that stand at the head of `tables.sql`: a column of jobs, and an
-/// argument of a call.
+/// A next version, by the rules at the head of `tables.sql`: a column of jobs, and an argument of a
+/// call.
 const NEXT: &str = r#"
     SET LOCAL lock_timeout = '3s';
     SET search_path = waterline, pg_temp;
@@ -64,7 +64,7 @@ fn a_program_works_through_a_migration_that_serves_it() {
                 let push = "SELECT outcome FROM waterline.push('q', 'k', $1)";
                 let mut outcome = other.query_one(push, &[&(number + 1).to_string()]);
                 if outcome.as_ref().is_err_and(|error| error.code() == Some(&SqlState::INTERNAL_ERROR)) {
-                    // The page for other languages says that it is to be made again.
+                    // The page for other languages says that the call is to be repeated.
                     outcome = other.query_one(push, &[&(number + 1).to_string()]);
                 }
                 assert_eq!(outcome.unwrap().get::<_, String>(0), "added");
@@ -89,7 +89,7 @@ fn a_program_works_through_a_migration_that_serves_it() {
     });
     runner.stop().unwrap();
     assert_eq!(queue.counts().dead, (0..pushed).filter(|number| number % 10 == 7).count() as u64);
-    // It starts anew, and looks at jobs of both versions.
+    // It starts again, and reads jobs of both versions.
     store.migrate().unwrap();
     let again = PgStore::connect(config, NoTls, PgOptions::new()).unwrap();
     again.migrate().unwrap();
@@ -152,7 +152,7 @@ fn a_migration_waits_only_briefly_for_a_locked_table() {
     };
     assert_eq!(code, Some(SqlState::LOCK_NOT_AVAILABLE), "{refused:?}");
     open.rollback().unwrap();
-    // With the patience that is the default: a busy machine may need some of it.
+    // With the default timeouts: a busy machine may need some of that time.
     store(PgOptions::new()).migrate().unwrap();
 }
 
@@ -175,7 +175,7 @@ fn the_last_program_to_open_a_queue_sets_its_options() {
     let push = |number: u64| first.push(NewJob::new("k", &number).unwrap()).unwrap().id;
     let runs = |id: &str| common::eventually("a run", || first.state(id).unwrap().is_none_or(JobState::is_ended));
     runs(&push(1));
-    // An old process that comes once more, as after a crash: also its options win.
+    // An old process that starts again, as after a crash: its options win, too.
     let third = PgStore::connect(config.clone(), NoTls, PgOptions::new()).unwrap();
     let third = third.queue("q", old()).unwrap();
     assert_eq!(stored(), (100_000, false));

@@ -1,5 +1,5 @@
-//! The workers that the database knows: each notes itself with calls that it makes anyway, nobody
-//! waits for that, and whoever looks sees what each one has.
+//! The workers that the database knows: each writes its row with calls that it makes anyway, no
+//! call waits for that, and the list shows what each one has.
 
 use crate::bench::bench;
 use crate::calls::client;
@@ -17,7 +17,7 @@ fn push(client: &mut Client, count: i32) {
     client.execute("SELECT waterline.push('q', 'k', '1') FROM generate_series(1, $1)", &[&count]).unwrap();
 }
 
-/// Calls `work` as a worker of this name and number, for so many slots. It says nothing of its
+/// Calls `work` as a worker of this name and number, with this many slots. It reports none of its
 /// jobs.
 fn work(client: &mut Client, name: &str, number: i64, slots: i32) {
     let about = format!(r#"{{"number": {number}, "process": 7, "host": "h", "language": "python", "version": "1.0"}}"#);
@@ -26,7 +26,7 @@ fn work(client: &mut Client, name: &str, number: i64, slots: i32) {
         .unwrap();
 }
 
-/// The name of each worker, its busy slots, the time since it was heard of, and if it is silent.
+/// Name of a worker, its busy slots, the time since it was heard of, and whether it is silent.
 type Seen = (Option<String>, i64, i64, bool);
 
 fn seen(client: &mut Client) -> Vec<Seen> {
@@ -83,7 +83,7 @@ fn runners_are_seen_from_another_process_until_they_stop() {
     assert_eq!((&*workers[0].jobs[0].id, &*workers[0].jobs[0].kind), ("m", "mail"));
     assert!(workers[0].lease_left > Some(Duration::from_secs(20)) && workers[1].lease_left.is_none());
     assert!(matches!(third.workers("other"), Err(error) if error.to_string().contains("other")));
-    // One without a job is gone with its stop, and one with a job when that has ended.
+    // A worker without a job is gone with its stop, and one with a job when that has ended.
     second.stop().unwrap();
     assert_eq!(busy(&third.workers("q").unwrap()), [1]);
     let stops = std::thread::spawn(move || first.stop().unwrap());
@@ -121,7 +121,7 @@ fn a_runner_of_two_queues_is_seen_in_both() {
         group.push_all(["m", "t"].map(|kind| NewJob::new(kind, &()).unwrap())).unwrap();
     }
     (0..2).for_each(|_| begun.recv_timeout(common::LONG).unwrap());
-    // The slots may be taken by jobs of one of them. It stands still, and the other has a worker.
+    // The slots may be taken by jobs of one of them. The other is stuck, though it has a worker.
     let stands = |waits: &Waits| matches!(waits, Waits::StandsStill { slots: 2, workers: Some(1), .. });
     common::eventually("a queue to stand still, and no other worker", || {
         let all_taken = |queue: &Queue| {
@@ -153,7 +153,7 @@ fn killed_workers_are_silent_before_leases_end() {
     let row = client.query_one(sql, &[]).unwrap();
     let (left, newest, id): (i64, i64, String) = (row.get(0), row.get(1), row.get(2));
     assert_eq!((left, newest, &*id), (9_999, 20_001, "~1"));
-    // Its leases end, and others take its jobs. It is told of for a day.
+    // Its leases end, and others take its jobs. It is listed for a day.
     set_clock(&mut client, BEGIN + 30_001);
     work(&mut client, "w2", 2, 3);
     assert_eq!(seen(&mut client), [of("w2", 3, 0, false), of("w1", 0, 30_001, true)]);
@@ -174,7 +174,7 @@ fn a_worker_without_details_is_seen_by_its_jobs() {
     assert_eq!(seen(&mut client), [of("plain", 2, 10_000, false)]);
     client.execute("SELECT waterline.finish($1, $2)", &[&jobs, &tokens]).unwrap();
     assert_eq!(seen(&mut client), []);
-    // One that finds no job has no other sign of life.
+    // A worker that finds no job gives no other sign of life.
     client.execute(claim, &[]).unwrap();
     client.execute("SELECT waterline.work('q', NULL, NULL)", &[]).unwrap();
     assert_eq!(seen(&mut client), [(None, 0, 0, false), of("plain", 0, 0, false)]);
@@ -191,7 +191,7 @@ fn workers_of_one_name_are_told_apart_by_number() {
     set_clock(&mut client, BEGIN + 25_000);
     work(&mut client, "w", 2, 1);
     assert_eq!(seen(&mut client), [of("w", 1, 0, false), of("w", 3, 25_000, true)]);
-    // Two that begin in one millisecond: one of them has the jobs.
+    // Two that begin in the same millisecond: one of them has the jobs.
     work(&mut client, "w", 3, 1);
     let busy: i64 = seen(&mut client).iter().map(|(_, busy, ..)| busy).sum();
     assert_eq!(busy, 5);
@@ -373,7 +373,7 @@ fn long_texts_are_cut_and_damaged_rows_hide_no_others() {
     let workers = store.store.workers("q").unwrap();
     let shown: Vec<_> = workers.iter().map(|worker| (worker.kinds.clone(), worker.slots, worker.process)).collect();
     assert_eq!(shown, [(Some(vec!["a".to_owned()]), None, None), (Some(Vec::new()), Some(1), Some(7))]);
-    // Each is written anew when its worker is heard of.
+    // Each is written again when its worker is heard of.
     for number in [1, 2] {
         work(&mut client, "w", number, 1);
     }
@@ -397,7 +397,7 @@ fn wrong_details_cost_a_worker_no_lease_or_end() {
     let held: Vec<(i64, i64)> = client.query(got, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect();
     let [(one, token), (two, other)] = held[..] else { panic!("{held:?}") };
     let jobs = format!(r#"[{{"job": {one}, "token": {token}}}]"#);
-    // Each of them renews in time, though nothing of it is noted.
+    // Each of them renews in time, though nothing about it is noted.
     for (nth, about) in (1..).zip(wrong) {
         set_clock(&mut client, BEGIN + nth * 2_500);
         let work =

@@ -1,4 +1,4 @@
-//! The call that is a whole worker: what it does with what it is told, and for how long to sleep.
+//! The call that is a whole worker: what it does with what it is told, and how long to sleep.
 
 use crate::calls::{client, push};
 use postgres::Client;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 const NOW: i64 = 1_000_000;
 const OPTIONS: &str = r#"{"retry": {"first_ms": 500, "growth": "fixed", "attempts": 9}, "retention_ms": -1}"#;
 
-/// A worker with a lease of 3 s, which looks each 700 ms, as it is between two calls.
+/// A worker with a lease of 3 s, which asks every 700 ms, as it is between two calls.
 struct Worker {
     client: Client,
     jobs: Vec<Value>,
@@ -41,7 +41,7 @@ impl Worker {
         self.client.query_one(&format!("SELECT {what} FROM waterline.jobs ORDER BY id LIMIT 1"), &[]).unwrap().get(0)
     }
 
-    /// The times for which the leases hold from the beginning on.
+    /// How long the leases last, from the beginning on.
     fn leases(&mut self) -> Vec<i64> {
         let leases = "SELECT at - $1 FROM waterline.job WHERE state = 'running' ORDER BY number";
         self.client.query(leases, &[&NOW]).unwrap().iter().map(|row| row.get(0)).collect()
@@ -105,7 +105,7 @@ fn lost_jobs_are_told_and_a_locked_job_blocks_no_other() {
     assert_eq!(worker.call(2, false), (1, 0, 125), "a renewal waits for nobody, and comes again soon");
     assert_eq!(worker.leases(), [3000, 3000, 4000]);
     open.rollback().unwrap();
-    // One that has come to another life of the same worker is ended by its token alone.
+    // A job that has come to another life of the same worker is ended by its token alone.
     worker.end(0, "finish", "1");
     worker.jobs[0]["token"] = json!(8);
     assert_eq!(worker.call(2, false).1, 1);
@@ -167,7 +167,7 @@ fn an_end_that_must_wait_is_kept_and_blocks_no_other() {
     worker.at(3500);
     assert_eq!(worker.call(1, false), (0, 0, 0));
     open.rollback().unwrap();
-    // Its lease is over, and nobody has taken it back.
+    // Its lease has ended, and no call has taken the job back.
     assert_eq!(worker.call(1, false), (0, 0, 0), "the renewal comes before a tick");
     assert_eq!(worker.call(1, false).1, 1);
     assert_eq!(worker.ask::<String>("state || crashes"), "finished0");

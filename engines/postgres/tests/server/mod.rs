@@ -1,6 +1,6 @@
 //! A real PostgreSQL server, as a child of the test's process: in a directory of its own, on a free
-//! port of the loopback. Where the tests run as root, which PostgreSQL refuses, it runs as another
-//! user, who owns that directory.
+//! port of the loopback. Tests that run as root, which PostgreSQL refuses, run it as another user,
+//! who owns that directory.
 
 #![allow(dead_code, reason = "each program of the tests uses a part of it")]
 
@@ -21,8 +21,8 @@ pub mod pooler;
 pub mod replica;
 pub mod tls;
 
-/// The place of the directory of a server. One that waits for the disk is on a disk. The others are
-/// in memory where that has room: each database has 300 small files, which keep a file system busy.
+/// The place of a server's directory: on a disk if it waits for the disk. Otherwise in memory if
+/// that has room: each database has 300 small files, which keep a file system busy.
 fn place(flushes: bool) -> PathBuf {
     static PLACE: OnceLock<PathBuf> = OnceLock::new();
     if flushes {
@@ -48,7 +48,7 @@ const MISSING: &str = "there is no PostgreSQL server (initdb and postgres) on th
     `apt-get install postgresql-15` (create_main_cluster = false in /etc/postgresql-common/createcluster.conf keeps it \
     from starting a cluster)";
 
-/// A server. Its end kills it, and removes its directory; so does the end of the test's process,
+/// A server. Dropping it kills it and removes its directory; so does the end of the test's process,
 /// however that dies.
 pub struct Server {
     programs: PathBuf,
@@ -67,7 +67,6 @@ pub struct Server {
     databases: AtomicU32,
 }
 
-/// The lines of the server's log.
 #[derive(Default)]
 struct Said {
     log: Mutex<Log>,
@@ -77,19 +76,17 @@ struct Said {
 #[derive(Default)]
 struct Log {
     text: String,
-    /// The number of starts.
     starts: u32,
     /// The last start that led to a server which was ready, and the last whose server has ended.
     ready: u32,
     ended: u32,
 }
 
-/// The way in which a server ends.
 #[derive(Clone, Copy, Debug)]
 pub enum End {
     /// All connections are cut, and a checkpoint is written.
     Fast,
-    /// It is like a crash: nothing is written any more.
+    /// Like a crash: nothing more is written.
     Immediate,
 }
 
@@ -100,7 +97,6 @@ impl Server {
         SHARED.get_or_init(|| Self::start(&[]))
     }
 
-    /// Starts a server with these settings.
     pub fn start(settings: &[(&str, &str)]) -> Self {
         let server = Self::prepare(settings);
         let mut initdb = run_as(server.owner, &server.programs.join("initdb"));
@@ -135,7 +131,7 @@ impl Server {
             ("unix_socket_directories", ""),
             ("max_connections", "200"),
             ("max_prepared_transactions", "64"),
-            // A machine that loses its power is not part of these tests: a killed server is.
+            // Only killed servers are part of these tests, and no power failures.
             ("fsync", "off"),
             ("shared_buffers", "32MB"),
             ("min_wal_size", "8MB"),
@@ -157,7 +153,7 @@ impl Server {
         }
     }
 
-    /// Starts it. Another program may take a port between the look and the start.
+    /// Starts it. Another program may take a port between the check and the start.
     fn on_a_free_port(mut self) -> Self {
         for _ in 0..20 {
             let free = TcpListener::bind(("127.0.0.1", 0)).expect("the loopback has a free port");
@@ -187,7 +183,7 @@ impl Server {
         for (key, value) in &self.settings {
             postgres.args(["-c", &format!("{key}={value}")]);
         }
-        // Not in the group of the test, which a Ctrl-C ends: the watcher has to see to the rest.
+        // Not in the group of the test, which a Ctrl-C ends: the watcher has to clean up.
         let postgres = postgres.current_dir(&self.directory).process_group(0);
         let postgres = postgres.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut started = postgres.spawn().unwrap_or_else(|error| panic!("{MISSING}: {error}"));
@@ -203,7 +199,6 @@ impl Server {
         ready
     }
 
-    /// Ends the server.
     pub fn stop(&self, end: End) {
         let child = self.child.lock().take();
         let Some(mut child) = child else { return };
@@ -222,7 +217,7 @@ impl Server {
         *self.largest_file.lock() = blocks;
     }
 
-    /// Copies the database of a server that was stopped.
+    /// Copies the database of a stopped server.
     pub fn copy(&self) -> PathBuf {
         let copy = self.directory.join("copy");
         self.copy_to(&self.data(), &copy);
@@ -240,7 +235,7 @@ impl Server {
         assert!(copied.expect("there is a program cp").success());
     }
 
-    /// Writes a file beside those of the database.
+    /// Writes a file into the directory of the database.
     pub fn write_file(&self, name: &str, text: &str) {
         let path = self.data().join(name);
         std::fs::write(&path, text).expect("the directory is ours");
@@ -249,7 +244,6 @@ impl Server {
         }
     }
 
-    /// The directory of the database.
     pub fn data(&self) -> PathBuf {
         self.directory.join("data")
     }
@@ -263,7 +257,6 @@ impl Server {
         self.port
     }
 
-    /// The number of the server's process.
     pub fn id(&self) -> u32 {
         self.child.lock().as_ref().expect("the server runs").id()
     }
@@ -274,11 +267,11 @@ impl Server {
         self.each_process("kill", &[&format!("-{name}")]);
     }
 
-    /// Bounds the files that the running server writes, in bytes: a write beyond fails as on a disk
-    /// that is full.
+    /// Bounds the files that the running server writes, in bytes: a write beyond fails as on a full
+    /// disk.
     pub fn bound_files_now(&self, bytes: Option<u64>) {
         let bound = bytes.map_or("unlimited".to_owned(), |bytes| bytes.to_string());
-        // The soft bound alone, which its owner may lift again.
+        // Only the soft bound, which its owner may lift again.
         self.each_process("prlimit", &[&format!("--fsize={bound}:"), "--pid"]);
     }
 
@@ -293,16 +286,15 @@ impl Server {
         let processes = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         for process in processes {
             let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-            // Behind the name of the program: its state, and its parent.
+            // After the name of the program: its state, and its parent.
             let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse::<u32>().ok());
             if parent == Some(main) {
-                // It may have ended just now.
+                // It may just have ended.
                 _ = command().args(arguments).arg(process.to_string()).stderr(Stdio::null()).status();
             }
         }
     }
 
-    /// Everything that the server has written to its log.
     pub fn log(&self) -> String {
         self.said.log.lock().text.clone()
     }
@@ -339,28 +331,26 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop(End::Immediate);
-        // The end of its input.
         drop(self.watcher.stdin.take());
         _ = self.watcher.wait();
     }
 }
 
-/// A database of one test.
 pub struct Database {
     pub name: String,
     pub config: Config,
 }
 
 impl Database {
-    /// A connection of the test's own.
+    /// A client for the test itself.
     pub fn client(&self) -> Client {
         self.config.connect(NoTls).expect("the server runs")
     }
 
-    /// A store in this database, whose tables are there.
+    /// A store in this database, with its tables.
     pub fn store(&self, options: PgOptions) -> PgStore {
         let store = |options| PgStore::connect(self.config.clone(), NoTls, options).expect("the server runs");
-        // On a loaded machine, the tables take longer than a short lease lets a call take.
+        // On a loaded machine, making the tables takes longer than a call may with a short lease.
         let patient = store(options.clone().ttl(PATIENCE));
         patient.migrate().expect("the database is the test's own");
         store(options)
@@ -399,7 +389,6 @@ impl Said {
     }
 }
 
-/// Sends a signal to a process of this test.
 pub fn signal(process: u32, name: &str) {
     let sent = Command::new("kill").args([&format!("-{name}"), &process.to_string()]).status();
     assert!(sent.expect("there is a program kill").success(), "process {process} gets no {name}");

@@ -19,7 +19,7 @@ pub struct Pooler {
 }
 
 impl Pooler {
-    /// Starts one that has so many connections to each database of this server.
+    /// Starts one that has this many connections to each database of this server.
     pub fn start(server: &Server, connections: u32) -> Self {
         for number in 0..20 {
             let free = TcpListener::bind(("127.0.0.1", 0)).expect("the loopback has a free port");
@@ -33,7 +33,7 @@ impl Pooler {
                 server.port()
             );
             server.write_file(&name, &settings);
-            // Its end is that of its input, which is the end of this process at the latest.
+            // It ends with its input, which ends with this process at the latest.
             let mut child = run_as(server.owner(), Path::new("sh"));
             let watch = "\"$0\" -q \"$1\" & read -r _; kill \"$!\"; wait";
             child.args(["-c", watch]).arg(program()).arg(server.data().join(&name)).process_group(0);
@@ -61,7 +61,7 @@ impl Pooler {
         self.port
     }
 
-    /// The configuration of a connection to this database by the pooler.
+    /// The configuration of a connection to this database through the pooler.
     pub fn config(&self, database: &str) -> Config {
         let mut config = Config::new();
         config.host("127.0.0.1").port(self.port).user("postgres").dbname(database);
@@ -71,13 +71,12 @@ impl Pooler {
 
 impl Drop for Pooler {
     fn drop(&mut self) {
-        // The end of its input.
         drop(self.child.stdin.take());
         _ = self.child.wait();
     }
 }
 
-/// The program: a distribution keeps it where only root looks.
+/// The program: a distribution keeps it where only root finds it.
 fn program() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut all = std::env::split_paths(&path).chain(["/usr/sbin".into()]).map(|bin| bin.join("pgbouncer"));

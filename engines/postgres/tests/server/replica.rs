@@ -9,14 +9,13 @@ use std::path::Path;
 pub const FOLLOWED: [(&str, &str); 2] = [("wal_retrieve_retry_interval", "100ms"), ("wal_keep_size", "64MB")];
 
 impl Server {
-    /// Starts a replica of this server.
     pub fn replica(&self) -> Self {
         let replica = Self::prepare(&FOLLOWED);
         replica.copy_from(self);
         replica.on_a_free_port()
     }
 
-    /// Makes a server that was stopped a replica of that one.
+    /// Makes a stopped server a replica of that one.
     pub fn follow(&self, primary: &Self) {
         std::fs::remove_dir_all(self.data()).expect("the directory is ours");
         self.copy_from(primary);
@@ -71,7 +70,7 @@ impl Server {
         common::eventually("a replica", || operator.query_one(is_there, &[]).unwrap().get(0));
     }
 
-    /// Lets a replica receive nothing more.
+    /// Makes a replica receive nothing more.
     pub fn unplug(&self) {
         let mut operator = self.operator();
         set(&mut operator, "primary_conninfo = ''");
@@ -79,7 +78,7 @@ impl Server {
         common::eventually("the end of its connection", || operator.query_one(receives, &[]).unwrap().get(0));
     }
 
-    /// Makes a replica a server of its own, whose commits wait for nobody.
+    /// Makes a replica a server of its own, whose commits wait for no replica.
     pub fn promote(&self) {
         let mut operator = self.operator();
         // It has the settings of the server that it is a copy of.

@@ -16,15 +16,15 @@ use waterline_postgres::{PgOptions, PgStore};
 /// The users of the workers in the database.
 pub const USERS: [&str; 4] = ["rust", "writer", "python", "node"];
 
-/// The bytes beyond which no table grows on a full disk, and those beyond which a file of the log,
-/// which has 1 MiB, cannot be written.
+/// The size in bytes beyond which no table grows on a full disk, and beyond which no file of the
+/// log, which has 1 MiB, can be written.
 const FULL: u64 = 1 << 20;
 const FULL_LOG: u64 = 1 << 19;
-/// So many rows of jobs that have ended that the next one is beyond that.
+/// Enough rows of ended jobs that the next one is beyond that.
 const OLD: &str = "INSERT INTO waterline.ended (number, queue, kind, payload, pushed, since, place, priority, died)
     SELECT -n, 0, '', repeat('x', 1800), 0, 0, 0, 0, false FROM generate_series(1, 800) n";
 
-/// A configuration for a client that finds the one of these servers which accepts writes.
+/// A configuration for a client that finds the writable one of these servers.
 pub fn both(servers: [&Server; 2], database: &str) -> Config {
     let mut config = Config::new();
     for server in servers {
@@ -39,8 +39,8 @@ pub struct Cluster {
     servers: [Server; 2],
     primary: usize,
     database: String,
-    /// The proxies of each worker, one for each server; the driver of Node knows one address, which
-    /// is that of a proxy that points to the server.
+    /// The proxies of each worker, one for each server. The driver of Node knows one address: that
+    /// of a proxy that points to the current server.
     proxies: Vec<[Option<Proxy>; 2]>,
     ports: Vec<[u16; 2]>,
     directory: tempfile::TempDir,
@@ -76,7 +76,7 @@ impl Cluster {
         Self { servers: [server, replica], primary: 0, database: database.name, proxies, ports, directory }
     }
 
-    /// A configuration for a client that finds the server which accepts writes.
+    /// A configuration for a client that finds the writable server.
     pub fn config(&self) -> Config {
         both(self.servers.each_ref(), &self.database)
     }
@@ -93,7 +93,7 @@ impl Cluster {
         self.servers.each_ref().map(Server::log).concat()
     }
 
-    /// The ids of the jobs of which a runner was told that they have finished.
+    /// The ids of the jobs that runners were told have finished.
     pub fn told(&self) -> Vec<String> {
         let told = ["rust", "writer"].map(|user| std::fs::read_to_string(self.file(user, "told")).unwrap_or_default());
         told.concat().lines().map(str::to_owned).collect()
@@ -103,7 +103,6 @@ impl Cluster {
         self.directory.path().join(format!("{user}.{ending}"))
     }
 
-    /// Starts a worker.
     pub fn worker(&self, at: usize) -> Worker {
         let note = "INSERT INTO started VALUES ($1, clock_timestamp())
             ON CONFLICT (language) DO UPDATE SET at = excluded.at";
@@ -124,7 +123,7 @@ impl Cluster {
         }
     }
 
-    /// Lets something happen. `again`: there will be another failover.
+    /// Makes an event happen. `again`: there will be another failover.
     pub fn bring_about(&mut self, event: Event, of: usize, workers: &mut [Worker], pusher: &Pusher, again: bool) {
         let more = || pusher.push(1);
         match event {
@@ -142,7 +141,7 @@ impl Cluster {
                 self.client().execute(cut, &[&USERS[of]]).unwrap();
             }
             Event::CutEnd(answer) => {
-                // That of the server that accepts writes.
+                // That of the writable server.
                 let at = if self.proxies[of][1].is_some() { self.primary } else { 0 };
                 let proxy = self.proxies[of][at].as_ref().expect("its server runs");
                 proxy.cut_end(answer);
@@ -173,7 +172,7 @@ impl Cluster {
     fn fail_over(&mut self, again: bool) {
         let (old, new) = (self.primary, 1 - self.primary);
         self.server().stop(End::Immediate);
-        // Nobody listens there any more.
+        // The old server is down.
         self.proxies.iter_mut().filter(|two| two[1].is_some()).for_each(|two| two[old] = None);
         self.servers[new].promote();
         self.primary = new;
@@ -191,7 +190,7 @@ impl Cluster {
         }
     }
 
-    /// Waits for something that the work of the workers brings about.
+    /// Waits for something that the workers bring about.
     fn until(&self, what: &str, more: impl Fn(), is_true: impl Fn(&Server) -> bool) {
         let begun = Instant::now();
         while !is_true(self.server()) {
@@ -207,7 +206,7 @@ const NO_ROOM: &str = "could not extend file";
 
 /// Waits until a worker has asked for jobs since its start.
 pub fn wait_for_work(client: &mut Client, user: &str) {
-    // The server may not have seen yet that the one before it was killed.
+    // The server may not have seen yet that the previous one was killed.
     let claims = "SELECT EXISTS (SELECT FROM pg_stat_activity JOIN started ON language = usename AND backend_start > at
         WHERE usename = $1 AND query ~ 'waterline.work|turn')";
     common::eventually("a worker that is at work", || client.query_one(claims, &[&user]).unwrap().get(0));

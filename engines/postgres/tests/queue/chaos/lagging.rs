@@ -1,4 +1,4 @@
-//! A replica that lags takes the place of its server. Pushes that it had not received are gone, and
+//! A lagging replica takes the place of its server. Pushes that it had not received are gone, and
 //! jobs whose end it had not received run again. No old token counts there, and the rows of each
 //! job agree with its end.
 
@@ -21,7 +21,7 @@ fn options() -> QueueOptions {
         .limit(Limit::each_key().at_once(1))
 }
 
-/// A job that was claimed: its number and its token.
+/// The number and the token of a claimed job.
 type Claimed = ([i64; 1], [i64; 1]);
 
 fn push(client: &mut Client, id: &str, kind: &str, more: &str) {
@@ -29,7 +29,7 @@ fn push(client: &mut Client, id: &str, kind: &str, more: &str) {
     client.query_one("SELECT FROM waterline.push('q', $1, '1', $2::text::jsonb)", &[&kind, &settings]).unwrap();
 }
 
-/// Claims all jobs of this kind, which are so many.
+/// Claims all jobs of this kind; there are `most`.
 fn claim_all(client: &mut Client, kind: &str, most: usize) -> Vec<Claimed> {
     let claim = "SELECT job, token FROM waterline.claim('q', 32, p_kinds => ARRAY[$1])";
     let mut claimed = Vec::new();
@@ -44,7 +44,7 @@ fn claim_all(client: &mut Client, kind: &str, most: usize) -> Vec<Claimed> {
 /// Claims the next job of this kind, which has this id, for longer than the test takes.
 fn claim(client: &mut Client, id: &str, kind: &str) -> Claimed {
     let claim = "SELECT job, token, id FROM waterline.claim('q', 1, 'w', ARRAY[$1], 600000, p_async => true)";
-    // One that meets the first tick of another one finds nothing.
+    // A claim that meets the first tick of another one finds nothing.
     let mut row = None;
     common::eventually("a claim", || {
         row = client.query_opt(claim, &[&kind]).unwrap();
@@ -55,7 +55,7 @@ fn claim(client: &mut Client, id: &str, kind: &str) -> Claimed {
     ([row.get(0)], [row.get(1)])
 }
 
-/// Ends a job with its effect. Returns true if that counts.
+/// Ends a job with its effect. Returns whether that counts.
 fn finish(client: &mut Client, (job, token): Claimed) -> bool {
     let mut transaction = client.transaction().unwrap();
     let ended = transaction.query_one("SELECT waterline.finish($1, $2)", &[&&job[..], &&token[..]]).unwrap();
@@ -103,7 +103,7 @@ fn jobs_a_lagging_replica_lacks_are_gone_or_run_again() {
     client.batch_execute("CREATE TABLE effects (job bigint NOT NULL)").unwrap();
     let always = runner(&store, "always", &["k"]); // It works all the time, on both.
     drop(store.queue("q", options()).unwrap());
-    // Each of these kinds has one job, which is at another point when the replica gets no more.
+    // Each of these kinds has one job, which is at another point when the replica is cut off.
     for kind in ["waits", "runs", "ended", "ends", "claimed"] {
         push(&mut client, kind, kind, "");
     }
@@ -130,7 +130,7 @@ fn jobs_a_lagging_replica_lacks_are_gone_or_run_again() {
     let key = claim(&mut client, "key 1", "key");
     push(&mut client, "never", "never", "");
     let never = claim(&mut client, "never", "never");
-    // More than the numbers that a sequence takes at a time, so that some are given out again.
+    // More numbers than a sequence reserves at a time, so that some are given out again.
     let many = "SELECT substr(id, 2)::bigint FROM waterline.push_many('q', array_fill($1::text, ARRAY[100]),
         array_fill('1'::text, ARRAY[100]))";
     let lost: Vec<i64> = client.query(many, &[&"lost"]).unwrap().iter().map(|row| row.get(0)).collect();
@@ -153,7 +153,7 @@ fn jobs_a_lagging_replica_lacks_are_gone_or_run_again() {
     for other in others {
         assert!(finish(&mut client, other), "it is theirs");
     }
-    // The claim was there, and its end was not: nor are the rows.
+    // The claim was replicated, and its end was not: the rows are not there either.
     assert!(finish(&mut client, runs));
     assert!(!finish(&mut client, ended), "it has ended");
 

@@ -1,5 +1,5 @@
-//! The life of a worker in Rust that makes each of its calls, one after the other: those that write
-//! first. A proxy stops it behind one of them.
+//! The life of a worker in Rust that makes all of its calls, one after the other: those that write
+//! first. A proxy stops it after one of them.
 
 use super::stopping::PART;
 use postgres::types::Type;
@@ -16,10 +16,10 @@ use waterline_queue::{
 /// The variables that make a process such a worker: the database, and the number of its life.
 const URL: &str = "WATERLINE_STOPPED_URL";
 const NUMBER: &str = "WATERLINE_STOPPED_NUMBER";
-/// So long that nothing ends within the test's patience since a worker was silent. (A transaction
-/// with the user's rows is bounded by three quarters of it.)
+/// So long that nothing expires within the test's patience after a worker fell silent. (A
+/// transaction with the user's rows is bounded by three quarters of it.)
 const LEASE: Duration = Duration::from_secs(30);
-/// More than the buffers between a server and its client take.
+/// More than the buffers between a server and its client hold.
 const LARGE: usize = 130_000;
 
 fn plain_options() -> QueueOptions {
@@ -30,7 +30,7 @@ fn plain_options() -> QueueOptions {
         .retention(Retention::Keep)
 }
 
-/// The queue that all claims, pushes and edges of have locks.
+/// The queue with locks for all claims, pushes and edges.
 fn limited_options() -> QueueOptions {
     plain_options().limit(Limit::each_key().at_once(1)).limit(Limit::kind("narrow").at_once(2)).max_waiting(100_000)
 }
@@ -38,7 +38,7 @@ fn limited_options() -> QueueOptions {
 /// The store of a process with these two queues.
 pub fn open(config: Config, holder: &str) -> (PgStore, [Queue; 2]) {
     let store = PgStore::connect(config, NoTls, PgOptions::new().holder(holder)).unwrap();
-    // One that stands still in it for a second loses its turn.
+    // A process that is frozen in it for a second loses its turn.
     common::eventually("the tables", || store.migrate().is_ok());
     let queues = [store.queue("q", limited_options()).unwrap(), store.queue("p", plain_options()).unwrap()];
     (store, queues)
@@ -52,7 +52,7 @@ pub fn command(port: u16, database: &str, number: usize) -> Command {
     command
 }
 
-/// Is nothing as a test. As a process of its own it makes all calls, and ends.
+/// Does nothing as a test. As a process of its own it makes all calls, and ends.
 #[test]
 fn life() {
     let Ok(url) = std::env::var(URL) else { return };
@@ -72,7 +72,7 @@ fn life() {
 }
 
 struct Life {
-    /// A connection by which the proxy is told of the parts of this life.
+    /// A client that tells the proxy of the parts of this life.
     marks: Client,
     config: Config,
     number: String,
@@ -161,7 +161,7 @@ impl Life {
         runner.drain(DrainLimits::default()).unwrap();
     }
 
-    /// Claims whose answers do not fit into any buffer.
+    /// Claims with answers larger than any buffer.
     fn claims_many(&mut self, limited: &Queue, plain: &Queue) {
         for queue in [plain, limited] {
             self.begin(&format!("large claims of {}", queue.name()));
@@ -195,7 +195,7 @@ impl Life {
             .start()
             .unwrap();
         limited.remove_periodic(self.own("ticks")).unwrap();
-        // Those of whole queues are for one of its own.
+        // Calls for whole queues are made on a queue of its own.
         let name = self.own("other");
         let other = store.queue(&name, QueueOptions::default().lease(Duration::from_millis(1))).unwrap();
         other.push(self.job("own", "other")).unwrap();
@@ -235,10 +235,10 @@ impl Life {
     }
 }
 
-/// Pushes jobs, and once more if the connection was closed. A pooler may give this life a
-/// connection of an earlier one that was killed, and hears only then that the server has ended it.
-/// The library does not push again, since jobs may be there without an answer. Here twins do no
-/// harm: their ids are the same, or nobody counts them.
+/// Pushes jobs, and pushes again if the connection was closed. A pooler may give this life a
+/// connection of an earlier one that was killed, and learns only then that the server has ended it.
+/// The library does not push again, since the jobs may be there although the answer was lost. Here
+/// twins do no harm: their ids are the same, or they are not counted.
 fn push(queue: &Queue, jobs: impl IntoIterator<Item = NewJob>) {
     let jobs: Vec<_> = jobs.into_iter().collect();
     let pushed = queue.push_all(jobs.clone());
@@ -246,13 +246,13 @@ fn push(queue: &Queue, jobs: impl IntoIterator<Item = NewJob>) {
     if again { queue.push_all(jobs) } else { pushed }.unwrap();
 }
 
-/// True if the connection was closed during a call.
+/// Whether the connection was closed during a call.
 fn was_closed(error: &(dyn std::error::Error + 'static)) -> bool {
     let is_it = error.downcast_ref::<postgres::Error>().is_some_and(postgres::Error::is_closed);
     is_it || error.source().is_some_and(was_closed)
 }
 
-/// A transaction as the user's own, whatever the default of its level is.
+/// A transaction as a user would make it, whatever its default level is.
 fn own_transaction(client: &mut Client) -> Transaction<'_> {
     client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().unwrap()
 }

@@ -1,4 +1,4 @@
-//! A thread that pushes, whatever becomes of its server. A push whose answer it did not get is made
+//! A thread that pushes, whatever happens to its server. A push whose answer was lost is made
 //! again, if nothing of it is there.
 
 use postgres::{Client, Config, NoTls};
@@ -11,7 +11,7 @@ use std::time::Duration;
 #[derive(Default)]
 pub struct Pushed {
     next: u64,
-    /// The ids of those that were added, and the fingerprint of each unique one.
+    /// The ids of the added jobs, and the fingerprint of each unique one.
     pub added: BTreeMap<String, Option<String>>,
     pub duplicates: u64,
     /// Each of these waits for two others.
@@ -29,7 +29,7 @@ impl Pusher {
         let pushes = std::thread::spawn(move || {
             let (mut pushed, mut client, mut random) = (Pushed::default(), None, fastrand::Rng::with_seed(seed));
             for tens in asked {
-                // One ten after the other, so that pushes are cut short at many moments.
+                // Ten after ten, so that pushes are cut short at many moments.
                 (0..tens).for_each(|_| pushed.push(&config, &mut client, &mut random));
             }
             pushed
@@ -37,7 +37,7 @@ impl Pusher {
         Self { tens, pushes }
     }
 
-    /// Pushes so many times ten jobs, and waits for nothing.
+    /// Begins to push this many times ten jobs.
     pub fn push(&self, tens: u64) {
         self.tens.send(tens).expect("it pushes");
     }
@@ -49,7 +49,6 @@ impl Pusher {
     }
 }
 
-/// Ten jobs.
 struct Ten {
     kinds: Vec<&'static str>,
     payloads: Vec<String>,
@@ -74,7 +73,7 @@ impl Ten {
         ten
     }
 
-    /// Returns the id of each one that was added.
+    /// Returns the id of each job that was added.
     fn push(&self, client: &mut Client) -> Result<Vec<Option<String>>, postgres::Error> {
         let push = "SELECT id, outcome FROM waterline.push_many('q', $1, $2, $3::text[]::jsonb[])";
         let answers = client.query(push, &[&self.kinds, &self.payloads, &self.settings])?;

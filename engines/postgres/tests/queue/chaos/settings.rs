@@ -22,18 +22,18 @@ pub fn options() -> QueueOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Event {
     Kill,
-    /// It stands still for longer than its leases, and goes on.
+    /// It is frozen for longer than its leases, and goes on.
     Stop,
     /// All of its connections are cut.
     Disconnect,
-    /// A connection is cut at an end: true, after the server has got it.
+    /// A connection is cut at an end: with true, after the server got it.
     CutEnd(bool),
     /// The server dies, and comes back.
     Crash,
-    /// No table grows any more; then the disk has room again.
+    /// No table can grow; later the disk has room again.
     FullDisk,
     /// The log cannot be written, so the server dies, and comes back when there is room.
     FullLog,
-    /// The server dies, and its replica takes its place. Each commit that was told is there.
+    /// The server dies, and its replica takes its place. Each acknowledged commit is there.
     Failover,
 }

@@ -1,6 +1,6 @@
-//! A worker is stopped (SIGSTOP) behind each statement that it sends, one after the other, as a
-//! process in a debugger, a container that is paused or a laptop that sleeps. Meanwhile two others
-//! go on with everything: pushes, claims, ticks, ends, and jobs that wait for others.
+//! A worker is stopped (SIGSTOP) after each statement that it sends, one after the other, like a
+//! process in a debugger, a paused container or a sleeping laptop. Meanwhile two others go on with
+//! everything: pushes, claims, ticks, ends, and jobs that wait for others.
 
 use super::life::{command, open, write};
 use super::stopping::{Stopping, Which};
@@ -15,8 +15,8 @@ use waterline::Failure;
 use waterline_postgres::RunnerExt;
 use waterline_queue::{Outcome, Runner, Running};
 
-/// The time within which the others do everything. Beside other tests it is longer, and still less
-/// than a lease, since at its end they would go on in any case.
+/// The time within which the others do everything. Beside other tests it is longer, and still
+/// shorter than a lease, since at its end they would go on in any case.
 fn goes_on_within() -> Duration {
     Duration::from_secs(size(10, 2))
 }
@@ -69,7 +69,7 @@ impl Scene {
         Self { database, port, _pooler: pooler, others: others.into_iter().flatten().collect(), client, rounds: 0 }
     }
 
-    /// Lets the others do one of each thing. Returns the time that it took them.
+    /// Makes the others do one of each thing. Returns how long it took them.
     fn goes_on(&mut self, at: &str) -> Duration {
         self.rounds += 1;
         let (n, begun) = (self.rounds, Instant::now());
@@ -109,8 +109,8 @@ impl Scene {
         }
     }
 
-    /// Lives a life, which is stopped behind these statements. Returns where that was, and where
-    /// the others were slow.
+    /// Runs a life that is stopped after these statements. Returns where that was, and where the
+    /// others were slow.
     fn live(&mut self, number: usize, which: Which, ends: bool, until: Option<Instant>) -> Lived {
         let proxy = Stopping::start(self.port, which);
         let mut worker = Killed(command(proxy.port(), &self.database.name, number).spawn().unwrap());
@@ -130,7 +130,7 @@ impl Scene {
         lived.sent = proxy.sent();
         drop(worker);
         if !slow.is_empty() {
-            // On a machine that is loaded all of this takes longer, beside whatever.
+            // On a loaded machine everything takes longer, whatever is stopped.
             let calm = self.goes_on("nothing");
             println!("{slow:?}, and {calm:?} beside nobody");
             lived
@@ -144,7 +144,7 @@ impl Scene {
     fn end(mut self) {
         self.others.drain(..).for_each(|runner| runner.stop().unwrap());
         self.client.batch_execute("DELETE FROM waterline.job WHERE state = 'waiting' AND on_dead = 'hold'").unwrap();
-        // Those that a worker had when it was killed come back.
+        // The jobs that a worker had when it was killed come back.
         self.client.batch_execute("UPDATE waterline.job SET at = waterline.clock() WHERE state = 'running'").unwrap();
         let finish = "WITH c AS (SELECT * FROM unnest('{q,p}'::text[]) n, waterline.claim(n, 32)), e AS (
                 INSERT INTO effects SELECT id FROM c WHERE kind LIKE 'probe%' OR kind LIKE 'writes%')
@@ -173,11 +173,11 @@ impl Scene {
 struct Lived {
     stopped: Vec<String>,
     slow: Vec<String>,
-    /// Everything that it has sent.
+    /// All statements that it has sent.
     sent: Vec<String>,
 }
 
-/// What a life has at least, each at its end.
+/// What each life has at least, each at its end.
 const SORTS: &[&str] = &[
     "push_plain",
     "push_plain_and_commit",
@@ -218,19 +218,19 @@ const FIRST: &[&str] = &[
 ];
 const BEHIND_A_POOLER: &[&str] = &["pushes: push_jobs", "rows with ends: turn"];
 
-/// Stops a worker behind these statements, for so long, and once more where the others were slow.
+/// Stops a worker after these statements, for this long, and once more where the others were slow.
 fn sample(mut scene: Scene, names: &[&str], ends: bool, time: Duration) {
     let begun = Instant::now();
     let named = |names: &[String]| Which::Named(names.to_vec());
     let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
     let (mut stopped, mut number) = (Vec::new(), 0);
-    // One that stood still for too long in a transaction behind a pooler cannot go on.
+    // A worker that was frozen for too long in a transaction behind a pooler cannot go on.
     let lives: Vec<_> = if ends { vec![names] } else { names.into_iter().map(|name| vec![name]).collect() };
     for names in lives {
         number += 1;
         let lived = scene.live(number, named(&names), ends, Some(begun + time));
         if !lived.slow.is_empty() {
-            // A machine that is loaded is slow at another place.
+            // A loaded machine is slow at another place.
             number += 1;
             let again = scene.live(number, named(&lived.slow), ends, None);
             assert!(
@@ -254,13 +254,13 @@ fn sample(mut scene: Scene, names: &[&str], ends: bool, time: Duration) {
     scene.end();
 }
 
-/// True for a statement that a runner on a busy machine may do without: one claims less then, whose
-/// answer needs no transaction.
+/// Whether a runner on a busy machine may leave out this statement: it then claims fewer jobs, and
+/// such an answer needs no transaction.
 fn is_left_out(name: &String, sent: &[String]) -> bool {
     name.starts_with("large claims") && !sent.contains(name)
 }
 
-/// Stops a worker behind each of its statements, in a life for each.
+/// Stops a worker after each of its statements, in a life for each.
 fn whole(mut scene: Scene, goes_on: bool) {
     let (mut number, mut sorts) = (0, BTreeSet::new());
     let mut live = |which: &dyn Fn() -> Which, ends: bool| {
@@ -288,7 +288,7 @@ fn whole(mut scene: Scene, goes_on: bool) {
         println!("{nth}: {at}");
         sorts.extend(sort_of(&at));
     }
-    // Lives differ in a few statements, so a number may have passed one by.
+    // Lives differ in a few statements, so a number may have missed one.
     for at in last {
         if sort_of(&at).is_some_and(|sort| !sorts.contains(&sort)) {
             let lived = live(&|| Which::Named(vec![at.clone()]), false);
@@ -303,7 +303,7 @@ fn whole(mut scene: Scene, goes_on: bool) {
 #[test]
 fn others_go_on_beside_a_worker_stopped_in_any_statement() {
     let scene = Scene::new(false);
-    // The soak stops it behind each of them.
+    // The soak stops it after each of them.
     if size(0, 1) == 0 { sample(scene, FIRST, true, Duration::from_secs(12)) } else { whole(scene, true) }
 }
 

@@ -1,4 +1,4 @@
-//! A proxy between a worker and its server that stops the worker behind one of its statements: the
+//! A proxy between a worker and its server that stops the worker after one of its statements: the
 //! server has the statement, and the worker reads nothing of the answer.
 
 use crate::server::{PATIENCE, signal};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Which statements a worker is stopped behind.
+/// After which statements a worker is stopped.
 pub enum Which {
     /// The one of this number, from 1 on.
     Nth(usize),
@@ -34,7 +34,6 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// The process, once it is known.
     worker: Option<u32>,
     /// The part of its life that it is in.
     part: String,
@@ -42,9 +41,9 @@ struct State {
     sent: Vec<String>,
     /// The connection whose answers do not come through now.
     held: Option<usize>,
-    /// The first bytes of the answer have come, so the server has done the statement.
+    /// The first bytes of the answer have come, so the server has run the statement.
     is_answered: bool,
-    /// The statement behind which the worker stands still.
+    /// The statement after which the worker is frozen.
     stopped: Option<String>,
     connections: usize,
     ends: bool,
@@ -62,7 +61,7 @@ impl Stopping {
                 if here.state.lock().ends {
                     break;
                 }
-                // One whose server is away is closed.
+                // A connection to a server that is away is closed.
                 _ = here.pass_on(&client);
             }
         });
@@ -79,14 +78,14 @@ impl Stopping {
         self.shared.changed.notify_all();
     }
 
-    /// Waits until the worker stands still, and returns the statement. `None`: its life has ended.
+    /// Waits until the worker is frozen, and returns the statement. `None`: its life has ended.
     pub fn wait(&self, worker: &mut Child) -> Option<String> {
         let begun = Instant::now();
         loop {
             let mut state = self.shared.state.lock();
             self.shared.changed.wait_for(&mut state, Duration::from_millis(10));
             if let Some(stopped) = state.stopped.clone() {
-                // A statement that waits for others is a place to stand still, too.
+                // A worker may also be stopped in a statement that waits for others.
                 let waits = |state: &mut State| !state.is_answered;
                 self.shared.changed.wait_while_for(&mut state, waits, Duration::from_millis(500));
                 return Some(stopped);
@@ -104,7 +103,6 @@ impl Stopping {
         }
     }
 
-    /// Lets the worker go on.
     pub fn go_on(&self) {
         let mut state = self.shared.state.lock();
         (state.held, state.stopped, state.is_answered) = (None, None, false);
@@ -113,7 +111,6 @@ impl Stopping {
         self.shared.changed.notify_all();
     }
 
-    /// The statements so far.
     pub fn sent(&self) -> Vec<String> {
         self.shared.state.lock().sent.clone()
     }
@@ -125,7 +122,7 @@ impl Drop for Stopping {
         (state.ends, state.held) = (true, None);
         drop(state);
         self.shared.changed.notify_all();
-        // The thread that accepts looks up.
+        // Wakes the accepting thread.
         _ = TcpStream::connect(("127.0.0.1", self.port));
         _ = self.listens.take().map(JoinHandle::join);
     }
@@ -147,7 +144,7 @@ impl Shared {
         });
         std::thread::spawn(move || {
             let (shared, [from, to]) = asks;
-            // The end of either side is that of the connection.
+            // The end of either side ends the connection.
             _ = shared.carry_statements(&from, &to, number);
             _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
         });
@@ -178,7 +175,7 @@ impl Shared {
         }
     }
 
-    /// Passes on what the worker sends, a statement at a time: up to the message behind which the
+    /// Passes on what the worker sends, a statement at a time: up to the message after which the
     /// server answers.
     fn carry_statements(&self, from: &TcpStream, to: &TcpStream, number: usize) -> io::Result<()> {
         let (mut from, mut to) = (io::BufReader::new(from), to);
@@ -228,7 +225,7 @@ impl Shared {
         }
     }
 
-    /// Sends a statement, and stops the worker behind it if it is one of those.
+    /// Sends a statement, and stops the worker after it if it is one of those.
     fn send(&self, statement: &[u8], text: String, mut to: &TcpStream, number: usize) -> io::Result<()> {
         let mut state = self.state.lock();
         if let Some(part) = text.strip_prefix(PART) {

@@ -13,8 +13,8 @@ use waterline::BoxError;
 use waterline_postgres::{PgOptions, PgStore, RunnerExt};
 use waterline_queue::{AttemptEnd, Outcome, Runner, Running};
 
-/// The variables that make a process a worker: the database, its user, and the file in which it
-/// writes what it was told.
+/// The variables that make a process a worker: the database, its user, and the file for what it was
+/// told.
 const URL: &str = "WATERLINE_CHAOS_URL";
 const USER: &str = "WATERLINE_CHAOS_USER";
 const TOLD: &str = "WATERLINE_CHAOS_TOLD";
@@ -27,14 +27,14 @@ pub fn command(url: &str, user: &str, told: &Path) -> Command {
     command
 }
 
-/// Is nothing as a test. As a process of its own it works until it is killed, or its input ends.
+/// Does nothing as a test. As a process of its own it works until it is killed, or its input ends.
 #[test]
 fn worker() {
     let Ok(url) = std::env::var(URL) else { return };
     let config: Config = url.parse().unwrap();
     let queue = loop {
         let store = PgStore::connect(config.clone(), NoTls, PgOptions::new().ttl(LEASE));
-        // The server may be away just now.
+        // The server may be away now.
         match store.map(|store| store.queue("q", options())) {
             Ok(Ok(queue)) => break queue,
             _ => std::thread::park_timeout(Duration::from_millis(50)),
@@ -62,8 +62,7 @@ fn worker() {
             let (client, config) = (Arc::clone(&client), config.clone());
             builder = builder.on(kind, move |job, number: u64| {
                 let begun = work(job, number)?;
-                // This is no effect: it is killed between this and the end, and then the job runs
-                // again.
+                // This is no effect: if it is killed between this and the end, the job runs again.
                 note(&mut client.lock(), &config, job.id(), begun);
                 Ok(Outcome::Done)
             });
@@ -85,7 +84,7 @@ fn work(job: &Running, number: u64) -> Result<SystemTime, BoxError> {
     Ok(begun)
 }
 
-/// Notes a run, also if the server is away for a time: that is no failure of the job.
+/// Records a run, even if the server is away for a time: that is no failure of the job.
 fn note(client: &mut Option<Client>, config: &Config, id: &str, begun: SystemTime) {
     loop {
         let open = client.take().map_or_else(|| config.connect(NoTls), Ok);

@@ -3,10 +3,9 @@
 use super::*;
 
 const OPTIONS: &str = r#"{"retry": {"first_ms": 0, "growth": "fixed", "attempts": 2}, "retention_ms": -1}"#;
-/// Longer than a test takes.
 const NEVER: f64 = 3600.0;
 
-/// JSON that a detour by values of a language would change.
+/// JSON that a conversion to values of a language would change.
 const ODD: &[&str] = &[
     r#""\u0000""#,
     r#"{"b": 1, "a": 2, "a": 3}"#,
@@ -61,7 +60,7 @@ fn json_comes_back_byte_for_byte() {
     }
 }
 
-/// It looks by itself once an hour.
+/// By itself, it asks once an hour.
 #[test]
 fn a_waiting_worker_is_woken_by_a_push_or_a_lost_connection() {
     for language in Language::ALL {
@@ -127,7 +126,7 @@ fn leases_are_renewed_and_lost_ones_stop_jobs() {
         let until = |client: &mut Client| client.query_one(until, &[&kept]).unwrap().get::<_, i64>(0);
         let first = until(&mut client);
         common::eventually("a renewal after the first lease", || until(&mut client) >= first + 2000);
-        // Somebody else has it.
+        // Another worker has it.
         let take = "UPDATE waterline.job SET token = 7, at = at + 3600000 WHERE number = substr($1, 2)::bigint";
         client.execute(take, &[&lost]).unwrap();
         let over = format!("lost {lost}");
@@ -159,7 +158,7 @@ fn a_stopping_worker_ends_its_jobs_and_claims_no_more() {
         assert!(worker.has_said("stopped"), "{}", worker.said());
         assert_eq!([&slow, &later].map(|id| state(&mut client, id)), ["finished", "ready"], "{language:?}");
 
-        // One that is killed while it stops is no crash of its job, and another death is one.
+        // A worker that is killed while it stops is no crash of its job; another death is one.
         for (name, crashes) in [("stopping", 0), ("dying", 1)] {
             let mut worker = bench.worker(language, 30.0, 0.1);
             let (slow, file) = push_slow(&bench, &mut client, language, name);
@@ -169,11 +168,11 @@ fn a_stopping_worker_ends_its_jobs_and_claims_no_more() {
                 common::eventually("the note that the worker stops", || one(&mut client, stopping));
             }
             worker.kill();
-            // A call of its that is on its way would renew the lease.
+            // One of its calls that is on its way would renew the lease.
             let calls = format!("count(*) = 0 FROM pg_stat_activity WHERE usename = '{}'", language.name());
             let calls = format!("{calls} AND datname = current_database()");
             common::eventually("the end of its connection", || one(&mut client, &calls));
-            // The end of the lease, without a wait for it.
+            // Ends the lease without waiting.
             client.execute("UPDATE waterline.job SET at = 0 WHERE state = 'running'", &[]).unwrap();
             let worker = bench.worker(language, 30.0, 0.1);
             let again = "SELECT crashes FROM waterline.job WHERE number = substr($1, 2)::bigint AND NOT stopping AND \
@@ -219,7 +218,7 @@ fn workers_are_listed_until_they_stop_and_after_a_kill() {
         assert_eq!(row.get::<_, &str>(0), named);
         assert_eq!([row.get::<_, i64>(1), row.get(3), row.get(4)], [worker.child.id().into(), 4, 1]);
         assert_eq!((row.get(2), row.get(5), row.get(6)), (true, slow.as_str(), false));
-        // Another one, of the same name as far as anybody knows, stops.
+        // Another one, of the same name as far as the server knows, stops.
         let mut other = bench.worker(language, 30.0, 0.1);
         common::eventually("the other one", || one(&mut client, "count(*) = 2 FROM waterline.workers_of('q')"));
         other.signal("TERM");
@@ -256,7 +255,7 @@ fn a_push_only_producer_pushes_with_its_rows() {
         let payload: String = one(&mut client, "payload FROM waterline.get('mail', 'receipt-1')");
         let payload: serde_json::Value = serde_json::from_str(&payload).unwrap();
         assert!(["1", "\"1\""].contains(&payload["order"].to_string().as_str()), "{payload}");
-        // Neither the row nor the job is there if one is refused.
+        // If one is refused, neither the row nor the job is there.
         client.batch_execute("ALTER TABLE orders ADD CHECK (id <> 2)").unwrap();
         assert!(!produce().0);
         client.batch_execute(&format!("REVOKE waterline_push FROM {shop}")).unwrap();
