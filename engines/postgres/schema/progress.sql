@@ -1,7 +1,6 @@
 -- The tables of progress, and the version of the schema. The word in braces stands for the name of the schema.
 --
--- An unsigned 64-bit number (an index, a token) is stored with its bits as a bigint: below 2^63 it is the same
--- number.
+-- An unsigned 64-bit number (an index, a token) is stored with its bits as a bigint: the same number below 2^63.
 
 -- Two callers that run this at once take turns. (The key is "waterln" in bytes: that of `migrate`.)
 SELECT pg_advisory_xact_lock(x'77617465726c6e'::bigint);
@@ -42,8 +41,7 @@ CREATE TABLE {schema}.progress (
     moved timestamptz
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
 
--- The jobs that are done above `next`, 8192 to a row: bit i of piece p is the job 8192 * p + i. A piece in which all
--- are done has no bytes.
+-- The jobs that are done above `next`, 8192 to a row: bit i of piece p is job 8192 * p + i. No bytes: all are done.
 CREATE TABLE {schema}.done (
     name text NOT NULL,
     piece bigint NOT NULL,

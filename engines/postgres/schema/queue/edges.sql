@@ -10,7 +10,7 @@ BEGIN
     END IF;
 END $$;
 
--- Whether there may be doorbells to answer. Until the first job is to wait for another one, there is nothing to read.
+-- Whether there may be doorbells to answer. Until a first job waits for another one, nothing is read.
 CREATE FUNCTION has_edge_bells(p_queue int) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     IF pg_sequence_last_value('edge_bells') IS NULL THEN RETURN false; END IF;
@@ -96,8 +96,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- The same as `answer_edges`. If that fails, it tells each job by itself, and sets aside those whose rows are
--- damaged.
+-- Like `answer_edges`. If that fails, it tells each job by itself, and sets aside those with damaged rows.
 CREATE FUNCTION answer_well(p_queue queue, p_awaited bigint, p_died boolean, p_jobs bigint[], p_until timestamptz, p_now bigint,
     OUT upto bigint, OUT missed bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
 DECLARE v_number bigint; v_one record;

@@ -140,9 +140,8 @@ BEGIN
         || line('skipped', v_id, p_job.kind, p_job.failures, p_skipped);
 END $$;
 
--- How an attempt whose lease has expired ends. A stop wins: it has cut the attempt short, so neither the silence
--- after it nor the death of the process says anything about the job. (The rules are those of `rules/ends.rs`, and a
--- test compares the two.)
+-- How an attempt whose lease has expired ends. A stop wins: it has cut the attempt short, so neither the silence after
+-- it nor the death of the process says anything about the job. (A test compares it with `rules/ends.rs`.)
 CREATE FUNCTION end_of_lease(p_silent boolean, p_stopping boolean) RETURNS text LANGUAGE sql IMMUTABLE AS
 $$ SELECT CASE WHEN p_stopping THEN 'put_back' WHEN p_silent THEN 'failed' ELSE 'crashed' END $$;
 

@@ -40,8 +40,8 @@ BEGIN
     RETURN v_places;
 END $$;
 
--- Ends jobs that finish, whatever they leave. Limits of the queue `p_claims` are returned to the caller, who takes
--- its held jobs; other bells ring.
+-- Ends jobs that finish, whatever they leave. Returns the limits of the queue `p_claims`, whose held
+-- jobs the caller takes; other bells ring.
 CREATE FUNCTION finish_kept(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_datas text[], p_claims int, p_now bigint)
 RETURNS ending LANGUAGE plpgsql AS $$
 DECLARE v_ended ending; v_left leaving[];
@@ -145,8 +145,8 @@ BEGIN
     RETURN v_rung;
 END $$;
 
--- Ends attempts, except those at the places `p_done`. If that fails, it ends each one by itself, so that a damaged
--- row holds up no others.
+-- Ends attempts, except those at `p_done`. If that fails, it ends each by itself, so that a damaged row holds up no
+-- others.
 CREATE FUNCTION end_others(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_ats bigint[], p_errors text[],
     p_datas text[], p_done bigint[], p_now bigint, OUT answers answer[], OUT told answer[], OUT queues int[]) LANGUAGE plpgsql AS $$
 DECLARE v_at bigint; v_one record; v_told answer; v_reason text;

@@ -3,8 +3,7 @@
 -- claims and ends jobs, `_operate` does all. Make other roles their members:
 -- GRANT waterline_work TO my_service.
 
--- Makes the roles, if the caller may, and gives them their rights. The owner calls it again after another user has
--- made them.
+-- Makes the roles, if the caller may, and gives them their rights. The owner calls it again if another user makes them.
 CREATE OR REPLACE FUNCTION grant_roles() RETURNS void LANGUAGE plpgsql SET search_path = {schema}, pg_temp AS $grants$
 DECLARE
     f record;

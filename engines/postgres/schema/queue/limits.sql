@@ -47,8 +47,7 @@ BEGIN
     RETURN v_bucket;
 END $$;
 
--- When a rate has the tokens for a job of this cost. A job that costs more than a full bucket needs a full one, and
--- leaves a debt.
+-- When a rate has the tokens for a job of this cost. One above a full bucket needs a full one, and leaves a debt.
 CREATE FUNCTION tokens_at(p_limit limits, p_bucket bucket, p_cost int) RETURNS bigint LANGUAGE sql AS
 $$ SELECT p_bucket.since + least(ceil(greatest(least(p_cost, p_limit.rate_burst) * p_limit.rate_per - p_bucket.level, 0)
     / (p_limit.rate_count * 1000000::numeric)), 1::bigint << 55)::bigint $$;

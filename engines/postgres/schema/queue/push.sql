@@ -93,8 +93,7 @@ BEGIN
     SELECT coalesce(array_agg(DISTINCT n ORDER BY n), '{}') INTO awaited FROM unnest(awaited) n;
 END $$;
 
--- The waiting jobs, counted up to their bound. Among many dead entries, a job whose push was committed late may be
--- missed.
+-- The waiting jobs, counted up to their bound. Among many dead entries, a late commit may be missed.
 CREATE FUNCTION waiting_of(p_queue queue, p_now bigint) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 DECLARE v_floors bigint[] := looks_from(p_queue.floors, 9, 1::bigint << 52, p_now);
 BEGIN
@@ -291,7 +290,7 @@ BEGIN
 END $$;
 
 -- The common case: jobs without settings, in one statement. It returns their numbers in their order, or null, if only
--- `push_jobs` can say whether there is room for them. It never waits.
+-- `push_jobs` can say whether there is room for them. It waits for no lock.
 CREATE FUNCTION push_plain(p_queue text, p_kinds text[], p_payloads text[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     v_queue int;
@@ -345,8 +344,8 @@ BEGIN
         || ARRAY(SELECT number FROM job WHERE queue = v_queue AND uniq = ANY (v_twins))) ORDER BY j.number FOR UPDATE;
 END $$;
 
--- Pushes jobs, all or none. With `p_batch`, the last one waits for all others. The answers have one row `pushed` for
--- each job, in their order.
+-- Pushes jobs, all or none. With `p_batch`, the last one waits for all others. Answers a row `pushed` for each, in
+-- order.
 CREATE FUNCTION push_jobs(p_queue text, p_kinds text[], p_payloads text[], p_settings text[], p_batch boolean, OUT answers answer[])
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -389,7 +388,7 @@ BEGIN
     IF v_due THEN PERFORM ring(v_queue.id, v_queue.bell); END IF;
 END $$;
 
--- Pushes jobs into several queues, all or none: as many into each as the numbers say. After the answers of each queue
+-- Pushes jobs into several queues, all or none: `p_counts` of them into each. After the answers of each queue
 -- is the word `next`. An error has the name of its queue in the place of a table's.
 CREATE FUNCTION push_across(p_queues text[], p_counts int[], p_kinds text[], p_payloads text[], p_settings text[], p_batches boolean[],
     OUT answers answer[]) LANGUAGE plpgsql AS $$

@@ -85,8 +85,7 @@ DECLARE
     v_other bigint;
     v_stack bigint[] := '{}';
     v_top int;
-    -- Those on the stack whose dead ones are above them: they are not searched twice, even if two waited for each
-    -- other.
+    -- Those on the stack whose dead ones are above them: not searched twice, even if two waited for each other.
     v_open bigint[] := '{}';
     v_before bigint[];
     v_one record;
@@ -116,8 +115,7 @@ BEGIN
                 v_top := v_top - 1;
                 SELECT * INTO v_one FROM requeue_one(p_queue, v_job, p_now);
                 requeued := requeued + v_one.done::int;
-                -- A single element in a statement of its own is appended in place; otherwise the list is copied each
-                -- time.
+                -- A single element in a statement of its own is appended in place; otherwise the list is copied.
                 FOREACH v_told IN ARRAY v_one.told LOOP told := told || v_told; END LOOP;
                 IF requeued >= c_most OR requeued > 0 AND clock_timestamp() >= v_until THEN RETURN; END IF;
             END IF;

@@ -199,8 +199,7 @@ BEGIN
     WHERE j.number = u.number AND j.token = u.token;
 END $$;
 
--- Removes a job in any state. A worker that has it learns so at its next call. The caller rings at the limits that
--- the job leaves.
+-- Removes a job in any state. Its worker learns so at its next call. The caller rings at its limits.
 CREATE FUNCTION remove_one(p_queue queue, p_number bigint, p_now bigint, OUT done boolean, OUT told answer[], OUT leaves leaving)
 LANGUAGE plpgsql AS $$
 DECLARE v_job job; v_ended ended; v_name text; v_fingerprint text;
@@ -286,8 +285,7 @@ BEGIN
         FOR v_number IN SELECT n FROM unnest(v_numbers) n ORDER BY n LOOP
             SELECT * INTO v_one FROM remove_one(v_queue, v_number, v_now);
             v_left := v_left || v_one.leaves;
-            -- A single element in a statement of its own is appended in place; otherwise the list is copied each
-            -- time.
+            -- A single element in a statement of its own is appended in place; otherwise the list is copied.
             FOREACH v_of_one IN ARRAY v_one.told LOOP v_told := v_told || v_of_one; END LOOP;
             v_count := v_count + 1;
         END LOOP;

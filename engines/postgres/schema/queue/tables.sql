@@ -46,8 +46,7 @@ CREATE TABLE queue (
     ids_for bigint NOT NULL DEFAULT 2419200000,
     heal_after bigint,
     max_waiting bigint CHECK (max_waiting > 0),
-    -- The most bytes of a payload, and of data: an answer with one of them has to fit into the memory of every
-    -- worker.
+    -- The most bytes of a payload, and of data: an answer with one of them has to fit into each worker's memory.
     max_payload int NOT NULL DEFAULT 16777216 CHECK (max_payload BETWEEN 1 AND 268435456),
     -- Whether it has a row in `limits`: then claims take turns.
     limited boolean NOT NULL DEFAULT false,
@@ -126,8 +125,7 @@ CREATE TABLE job (
     at bigint NOT NULL,
     -- Its number in the order of the queue, a new one with each return; of a running job that of its claim.
     place bigint NOT NULL,
-    -- Of the lease; null: it does not run. It is random, so none comes twice, not even after a claim that a crash of
-    -- the server has lost.
+    -- Of the lease; null: it does not run. Random, so none comes twice, not even if a crash has lost a claim.
     token bigint,
     kind text COLLATE "C" NOT NULL,
     payload text NOT NULL,
@@ -377,8 +375,7 @@ CREATE TABLE tally (
 CREATE FUNCTION clock() RETURNS bigint LANGUAGE sql AS
 $$ SELECT floor(date_part('epoch', clock_timestamp()) * 1000)::bigint $$;
 
--- The values of the floors of a queue. They are read before a statement: within it, the volatile function would be a
--- filter and no bound.
+-- The floors of a queue. Read before a statement: within it, the volatile function would be a filter and no bound.
 CREATE FUNCTION floors_of(p_floors regclass[]) RETURNS bigint[] LANGUAGE sql AS
 $$ SELECT ARRAY[pg_sequence_last_value(p_floors[1]), pg_sequence_last_value(p_floors[2]),
     pg_sequence_last_value(p_floors[3]), pg_sequence_last_value(p_floors[4])] $$;
@@ -499,8 +496,7 @@ CREATE TYPE answer AS (
     more text
 );
 
--- These functions are one expression each, so that a caller's plan contains them: a call of its own would plan them
--- each time.
+-- These functions are one expression each, so that a caller's plan contains them: a call would plan them each time.
 CREATE FUNCTION told(p_id text, p_state text, p_data text DEFAULT NULL, p_error text DEFAULT NULL,
     p_outcome text DEFAULT NULL) RETURNS answer LANGUAGE sql AS
 $$ SELECT ROW('told', NULL, p_id, p_outcome, p_state, NULL, NULL, NULL, p_data, p_error,

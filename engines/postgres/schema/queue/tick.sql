@@ -154,8 +154,7 @@ BEGIN
     IF v_before <= p_now THEN PERFORM setval(p_queue.ticked, p_now); END IF;
     PERFORM note_lines(p_queue, p_now);
     IF NOT pg_try_advisory_xact_lock(lock_of('tick', p_queue.id)) THEN
-        -- Another caller ticks, and its transaction may stay open for long. Jobs that claims have passed by do not
-        -- wait for it.
+        -- Another caller ticks, maybe in a long transaction. Jobs that claims have passed by do not wait for it.
         PERFORM set_head_back(p_queue.floors, p_now) WHERE v_before <> 0;
         PERFORM setval(p_queue.ticked, 0) WHERE v_before = 0;
         RETURN;
@@ -202,8 +201,7 @@ BEGIN
     END LOOP;
     PERFORM set_head_back(p_queue.floors, p_now);
     IF NOT v_is_dear THEN PERFORM note_look(p_queue.floors, 9, 2 * (passed_ready() - v_passed), p_now); END IF;
-    -- Jobs that wait for the end of a lease, or of a job that has expired, do not wait for another second: the next
-    -- call ticks.
+    -- Jobs that wait for the end of a lease or an expired job do not wait another second: the next call ticks.
     PERFORM setval(p_queue.ticked, 0) WHERE v_more;
 END $$;
 

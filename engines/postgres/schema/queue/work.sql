@@ -40,8 +40,7 @@ BEGIN
     BEGIN
         PERFORM note_worker(v_queue, p_worker, p_about, p_kinds, p_slots, p_stops, v_now);
     EXCEPTION WHEN data_exception OR SQLSTATE 'WQ002' THEN
-        -- A misspelt word shows at the first call. What a worker says of itself is no reason to lose its leases and
-        -- ends.
+        -- A misspelt word shows at the first call. What a worker says of itself must not cost its leases and ends.
         IF json_array_length(p_jobs) = 0 THEN RAISE; END IF;
         PERFORM warn_of_about(SQLERRM);
     END;
@@ -119,8 +118,7 @@ BEGIN
     IF NOT p_async OR cardinality(v_done.jobs) > 0 THEN PERFORM set_config('synchronous_commit', v_before, true); END IF;
 END $$;
 
--- The tokens of the leases that have expired, when the first one of the others ends, and how many of these end by
--- this time.
+-- The tokens of the expired leases, when the first of the others ends, and how many of these end by this time.
 CREATE FUNCTION held(p_jobs bigint[], p_tokens bigint[], p_by bigint, OUT lost bigint[], OUT until bigint, OUT due int)
 LANGUAGE plpgsql AS $$
 BEGIN

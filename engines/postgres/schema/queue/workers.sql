@@ -47,8 +47,8 @@ BEGIN
     END IF;
 END $$;
 
--- The same for one process, as a worker of each of these queues: a list of {queue, name, kinds, slots, stopping}
--- beside what `p_about` has above.
+-- The same for a process that is a worker of each of these queues: a list of {queue, name, kinds, slots, stopping}, each
+-- with what `p_about` has above.
 CREATE FUNCTION note_workers(p_workers text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE v_one json; v_queue queue; v_now bigint := clock();
 BEGIN
