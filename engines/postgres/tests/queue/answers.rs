@@ -86,7 +86,7 @@ const FILL: &str = r#"
         PERFORM waterline.set_options(repeat('q', 255), '{"max_waiting": 300}');
         RETURN fill(p_count, 0, 1, '{"expires_ms": 1}');
     END $$;
-    -- Others have claimed all there is, each with data and an error of before.
+    -- As if others had claimed all jobs, each with data and an error of an earlier attempt.
     CREATE FUNCTION run() RETURNS bigint LANGUAGE sql AS $$
         WITH run AS (UPDATE waterline.job SET state = 'running', token = (1::bigint << 52) + number, at = 1001000, since = 1000000,
             error = repeat('e', 5000), data = repeat('7', 5000) WHERE state = 'ready' RETURNING 1) SELECT count(*) FROM run $$;

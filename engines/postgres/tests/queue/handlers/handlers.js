@@ -15,8 +15,8 @@ const SNOOZE =
   "SELECT cardinality(waterline.snooze(ARRAY[$1::bigint], ARRAY[$2::bigint], '{20}')) AS held";
 const LOOK = "SELECT 1 AS held FROM waterline.edit('q', $1, $2, $3)";
 
-// Makes statements in one transaction. The first one ends the job or looks at its lease: behind one
-// that does not count, nothing is written.
+// Makes statements in one transaction. The first one ends the job or checks its lease: if that does
+// not count, nothing is written.
 async function write(first, values, ...writes) {
   for (;;) {
     const db = new pg.Client({ connectionString: url });
@@ -68,7 +68,7 @@ async function refused(job) {
   await write(FINISH, [job.job, job.token], row, ['INSERT INTO runs VALUES (NULL)']);
 }
 
-// Ends when the file of this name is there, or when the job is lost.
+// Waits until the file of this name is there, or the job is lost.
 async function slow(job) {
   while (!fs.existsSync(JSON.parse(job.payload))) {
     if (job.signal.aborted) return console.error('lost', job.id);
@@ -97,7 +97,7 @@ async function cut() {
   throw new Error('cut short');
 }
 
-// The end of the input is that of the test.
+// The input ends with the test.
 process.stdin.on('end', () => process.exit(1)).resume();
 const handlers = { plain: work, narrow: work };
 for (const own of [echo, row, refused, slow, odd, wrong, thrown, half, cut]) {

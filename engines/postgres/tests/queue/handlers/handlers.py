@@ -13,8 +13,8 @@ LOOK = "SELECT 1 FROM waterline.edit('q', %s, %s, %s)"
 
 
 def write(first, values, *writes):
-    """Makes statements in one transaction. The first one ends the job or looks at its lease: behind
-    one that does not count, nothing is written."""
+    """Makes statements in one transaction. The first one ends the job or checks its lease: if that
+    does not count, nothing is written."""
     while True:
         try:
             with psycopg.connect(url) as db:
