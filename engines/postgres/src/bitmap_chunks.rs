@@ -48,8 +48,7 @@ pub(crate) fn changed(stored: &[Run], runs: &[Run], next: Index) -> Changed {
 
 /// Returns the runs of indices that are in one of the lists and not in the other, in order.
 fn differing<'a>(one: &'a [Run], other: &'a [Run]) -> impl Iterator<Item = Run> + 'a {
-    // Where membership changes. No index is the highest number, so the end of a run does not
-    // overflow.
+    // Where membership changes. No index is the highest number, so ends of runs do not overflow.
     let edges = |runs: &'a [Run]| runs.iter().flat_map(|run| [*run.start(), run.end().saturating_add(1)]);
     let (mut one, mut other) = (edges(one).peekable(), edges(other).peekable());
     let mut edge = move || loop {

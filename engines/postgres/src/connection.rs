@@ -102,8 +102,7 @@ impl Dial {
         Self { config, own, tls: Connector::new(tls, mode, negotiation, options.answer_limit()) }
     }
 
-    /// Refuses a mix of Unix sockets and network hosts, since TLS and timeouts are of one kind
-    /// only.
+    /// Refuses a mix of Unix sockets and network hosts, since TLS and timeouts fit only one kind.
     pub(crate) fn check(config: &Config) -> Result<(), Error> {
         let hosts = config.get_hosts();
         let has_network = hosts.iter().any(|host| matches!(host, Host::Tcp(_)));
@@ -187,8 +186,7 @@ impl Connection {
         self.opened
     }
 
-    /// Makes a call with the connection. A broken connection is dropped, and the next call opens
-    /// another one.
+    /// Makes a call. A broken connection is dropped, and the next call opens another one.
     pub(crate) fn call<R: Send>(
         &mut self,
         call: impl FnOnce(&mut Client) -> Result<R, Error> + Send,

@@ -60,8 +60,7 @@ pub enum Error {
     /// The server cannot be reached, or refused a statement. A retry may succeed.
     #[error("the database failed")]
     Database(#[from] postgres::Error),
-    /// The server takes no writes (25006). Calls are retried, and succeed once it takes writes
-    /// again.
+    /// The server takes no writes (25006). Calls are retried until it does.
     #[error(
         "the database takes no writes: it is a replica, or `default_transaction_read_only` is on for it or its role, as hosts set it when a disk is full: ask for room, and then for the end of that setting"
     )]

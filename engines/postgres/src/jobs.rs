@@ -81,8 +81,7 @@ type Decode<T> = Box<dyn Fn(&Row) -> Result<T, BoxError> + Send + Sync>;
 /// however many rows came since), or are those of another table or of another timeline of the
 /// server, a running source reads nothing more ([`Error::OtherIds`]): start the consumer again, and
 /// move a progress that is above the ids with [`seek`](PgStore::seek). A `setval` back and forth
-/// between two polls leaves no trace, and neither does a column that is `BY DEFAULT` only in
-/// between.
+/// between two polls leaves no trace; nor does a column that is `BY DEFAULT` only for a time.
 ///
 /// A table with `INHERITS` children gives them no ids. So it needs
 /// [`trust_writers`](Self::trust_writers), and each child a default that takes values from its

@@ -49,8 +49,7 @@ const PACE: Duration = Duration::from_millis(20);
 /// transaction, as always in PostgreSQL, unless you make a savepoint (`tx.savepoint`). Your own
 /// `SET LOCAL` settings hold to its end. With `synchronous_commit = off` a crash of the server may
 /// take the last transactions back, rows and progress together, and the life halts. A `COMMIT` or
-/// `ROLLBACK` in a statement of yours would tear rows and progress apart: the life halts and says
-/// so.
+/// `ROLLBACK` in your statements would tear rows and progress apart: the life halts and says so.
 ///
 /// After a deadlock or a lost connection it is retried. If the connection breaks in the COMMIT
 /// itself, the number of saves in the row tells what became of it. If the server cannot be reached

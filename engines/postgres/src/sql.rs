@@ -32,8 +32,7 @@ pub(crate) struct Sql {
     schema: String,
     /// The beginning of each payload.
     payload: String,
-    /// The settings of each transaction. None outlives it, since a pooler gives the connection to
-    /// others.
+    /// The settings of each transaction. They end with it, since a pooler shares the connection.
     pub(crate) settings: String,
     /// The same, and then the time at which the transaction began.
     pub(crate) noted_settings: String,

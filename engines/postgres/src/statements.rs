@@ -65,8 +65,7 @@ impl Statements {
     }
 }
 
-/// True if the server has forgotten the statement (`DISCARD ALL`), or a migration has changed its
-/// answer.
+/// Whether the server has forgotten the statement (`DISCARD ALL`), or its answer has changed.
 fn is_outdated(error: &Error) -> bool {
     // (Of a changed answer the server says, in its own language, that it does not support that.)
     let codes = [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::FEATURE_NOT_SUPPORTED];

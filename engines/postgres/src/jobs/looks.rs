@@ -20,8 +20,7 @@ pub(crate) struct Lsn(pub(crate) u64);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub(crate) id: String,
-    /// True if it is prepared, and awaits its `COMMIT PREPARED`. Some versions of the server give
-    /// it another id then.
+    /// Whether it is prepared, and awaits its `COMMIT PREPARED`: some versions then change its id.
     pub(crate) prepared: bool,
 }
 

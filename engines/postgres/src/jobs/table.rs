@@ -292,8 +292,7 @@ impl Origin {
         if (self.column, self.sequence) != (now.column, now.sequence) {
             return Some("the ids are in another column, or have another sequence".to_owned());
         }
-        // A new file with the same parameters. A change of parameters makes one, too, but keeps the
-        // value.
+        // A new file with the same parameters. Changing these makes one, too, but keeps the value.
         if self.file != now.file && self.parameters == now.parameters {
             return Some("their sequence began anew, as with TRUNCATE … RESTART IDENTITY".to_owned());
         }

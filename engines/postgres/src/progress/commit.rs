@@ -123,8 +123,7 @@ fn settle<R>(until: Instant, mut ask: impl FnMut() -> Result<R, Error>) -> Resul
     }
 }
 
-/// Reads the row of a name. It waits for a transaction that still locks the row, so the answer is
-/// final.
+/// Reads the row of a name, after any transaction that still locks it: so the answer is final.
 fn look(client: &mut Client, sql: &Sql, name: &str) -> Result<Option<Found>, Error> {
     let mut transaction = begin(client, sql)?;
     let rows = transaction.query_typed(&sql.look, &[(&name, Type::TEXT)]);

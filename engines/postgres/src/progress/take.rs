@@ -23,8 +23,7 @@ pub(crate) fn begin<'a>(client: &'a mut Client, sql: &Sql) -> Result<Transaction
     Ok(transaction)
 }
 
-/// Begins a transaction for the user's statements, too. Also returns when it began, which tells it
-/// from another one.
+/// Begins a transaction for the user's statements, too. Also returns when it began, to identify it.
 pub(super) fn begin_noted<'a>(client: &'a mut Client, sql: &Sql) -> Result<(Transaction<'a>, i64), postgres::Error> {
     let mut transaction = start(client)?;
     let answer = transaction.simple_query(&sql.noted_settings)?;
@@ -39,8 +38,7 @@ fn start(client: &mut Client) -> Result<Transaction<'_>, postgres::Error> {
     client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).read_only(false).start()
 }
 
-/// Takes the name in this transaction, if it is free or this token has it. With `loads`, it loads
-/// everything that is saved.
+/// Takes the name, if it is free or this token has it. With `loads`, loads everything saved.
 pub(crate) fn take(
     transaction: &mut Transaction<'_>,
     sql: &Sql,

@@ -109,8 +109,7 @@ impl Leases {
         self.state.lock().held.get(&(job.queue, job.token)).map(|lease| lease.number)
     }
 
-    /// Returns the number and token by which the database knows the run of a job. No job has number
-    /// 0.
+    /// Returns the number and token by which the database knows the run of a job; no number is 0.
     pub(super) fn key(&self, job: &Held) -> (i64, i64) {
         (self.number(job).unwrap_or(0), signed(job.token))
     }
@@ -165,8 +164,7 @@ impl Leases {
         lost
     }
 
-    /// Returns the leases to renew, and when to look next. `None`: there are no leases, and the
-    /// thread ends.
+    /// Returns the leases to renew, and when to check next. `None`: without leases the thread ends.
     pub(super) fn due(&self) -> Option<(Duration, Vec<Own>)> {
         let mut state = self.state.lock();
         // Those that end by silence are forgotten some time after that.

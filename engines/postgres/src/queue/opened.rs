@@ -38,8 +38,7 @@ pub(super) struct Opened {
     pub(super) said: Mutex<Said>,
     /// The last look at the queue.
     pub(super) looking: Mutex<Option<Looking>>,
-    /// When the last maintenance began. Reentrant, since a log that reads the queue comes here
-    /// again.
+    /// When the last maintenance began. Reentrant: a log that reads the queue comes here again.
     pub(super) tending: ReentrantMutex<Cell<Option<Instant>>>,
 }
 

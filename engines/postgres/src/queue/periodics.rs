@@ -94,8 +94,7 @@ impl Queues {
                     passed(due.last, Passed::Skipped, ticked.and_then(|answer| answer.id.clone()));
                 }
             }
-            // The schedule was removed: it stays registered until the queue is closed, and makes
-            // nothing.
+            // A removed schedule stays registered until the queue is closed, and makes no jobs.
             last = now.map_or(u64::MAX, |now| unsigned(Some(now)));
             let mut periodics = queue.periodics.lock();
             periodics.iter_mut().filter(|one| one.periodic.name == periodic.name).for_each(|one| one.last = last);
@@ -107,8 +106,7 @@ impl Queues {
         }
     }
 
-    /// Makes the jobs of these ticks and sets the last tick of the schedule to `new`, if it is
-    /// still `last`.
+    /// Makes the jobs of these ticks and sets the schedule's last tick to `new`, if it is `last`.
     fn tick_once(
         &self,
         queue: &Opened,

@@ -59,8 +59,7 @@ pub(super) fn outcome_of(name: &str, id: JobId) -> PushOutcome {
     }
 }
 
-/// Returns the queue that the error of a push into several queues is about. The server names it in
-/// the place of a table.
+/// Returns the queue of an error of a push into several queues: the server sends it as the table.
 fn queue_at_fault(error: &Error, queues: &[&str]) -> String {
     let named = match error {
         Error::Database(error) => error.as_db_error().and_then(|answer| answer.table()),

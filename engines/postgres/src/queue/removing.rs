@@ -15,8 +15,7 @@ impl PgStore {
     /// worker of any process was heard of within a lease: each one calls once a second, even
     /// without a job. The queue is removed piece by piece. From the first one on, a process that
     /// has it open is told that there is none (`WQ001`), and a queue of this name can be made anew.
-    /// If the call fails on the way, the rest is there under the name `removed …`, and the same
-    /// call removes it.
+    /// If the call fails on the way, the rest is named `removed …`, and the same call removes it.
     ///
     /// ```no_run
     /// # use waterline_postgres::{PgOptions, PgStore, postgres::NoTls};

@@ -1,5 +1,4 @@
-//! What follows from the answers to a call: waiters are told, and leases of jobs that others have
-//! now are lost.
+//! What follows from the answers to a call: waiters are told, and leases lost to others are marked.
 
 use super::leases::Lost;
 use super::opened::Opened;
@@ -23,8 +22,7 @@ impl Queues {
         }
     }
 
-    /// Records jobs that others have now, or that are gone, by the answers to a call sent at
-    /// `called`.
+    /// Records jobs that are gone or taken by others, by the answers to a call sent at `called`.
     pub(super) fn note_lost<'t>(&self, queue: &Opened, told: impl Iterator<Item = &'t Event>, called: Instant) -> Lost {
         let lost = told.filter_map(|happened| match happened {
             Event::Seen { id, state, .. } if *state != Some(JobState::Running) => Some(&**id),

@@ -277,8 +277,7 @@ impl Queues {
         Ok(turned)
     }
 
-    /// Asks what became of ends that were sent before without an answer. `None`: the end still has
-    /// to be written.
+    /// Asks what became of ends that were sent without an answer. `None`: still to be written.
     fn settled(&self, queue: &Arc<Opened>, ends: &[&Ending]) -> Result<Vec<Option<Settled>>, QueueError> {
         let mut settled = vec![None; ends.len()];
         let doubted: Vec<_> = (0..ends.len()).filter(|at| self.leases.is_doubted(&ends[*at].job)).collect();

@@ -23,8 +23,7 @@ const SLOW: &str = "
     CREATE TABLE other (id bigint, payload text);
     INSERT INTO other SELECT generate_series(0, 99);";
 
-/// Inserts rows in transactions of several statements, some of which are rolled back, or prepared
-/// and committed later.
+/// Inserts rows in transactions of several statements, some of them rolled back or prepared.
 fn write(mut client: Client, writer: u64, rows: u64) {
     let mut chance = Rng::with_seed(writer);
     let (mut left, mut number) = (rows, 0);

@@ -1,5 +1,4 @@
-//! A process that consumes jobs and writes their rows: a member of a pair, which a test stops,
-//! kills and resumes.
+//! A process that consumes jobs and writes their rows, which a test stops, kills and resumes.
 
 use crate::bank;
 use crate::server::{self, Database, Server};

@@ -37,8 +37,7 @@ impl Counting {
         counting
     }
 
-    /// Makes a call, and returns the bytes of its answer except the message after the commit, with
-    /// the text of an error.
+    /// Makes a call, and returns its answer's bytes before the commit message, and the error text.
     fn ask(&mut self, sql: &str) -> (usize, String) {
         self.send(sql);
         self.read()
@@ -237,8 +236,7 @@ fn a_client_that_reads_no_answer_blocks_no_claim_or_tick() {
     assert_eq!(client.query(stands, &[]).unwrap().len(), 1, "the other one still stands");
 }
 
-/// The server sends a warning at once, and waits within the transaction for a caller that does not
-/// read.
+/// A warning is sent within the transaction, which waits for a caller that does not read.
 #[test]
 fn many_damaged_rows_give_few_short_warnings() {
     let Bench { config, .. } = bench();

@@ -270,8 +270,7 @@ fn a_job_with_an_unknown_end_runs_again_after_its_lease() {
     let queue = store.queue("q", options).unwrap();
     let mut client = config.connect(NoTls).unwrap();
     client.batch_execute(EFFECTS).unwrap();
-    // The backend dies in the first COMMIT. The server has forgotten what became of it, and what
-    // became of the job.
+    // The backend dies in the first COMMIT. The server has forgotten what became of it and the job.
     let dies = "CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
             IF NEW.job < 0 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF; RETURN NULL; END $$;
         CREATE CONSTRAINT TRIGGER t AFTER INSERT ON effects DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION die();
@@ -351,8 +350,7 @@ fn a_run_whose_claim_a_crash_lost_is_not_told_as_finished() {
         .teardown(counting(&told))
         .on("k", move |_, _: u64| {
             if runs.fetch_add(1, Ordering::SeqCst) == 0 {
-                // The claim did not reach the disk: as if it had never been made. No client is
-                // connected.
+                // The claim did not reach the disk, so it was never made. No client is connected.
                 config.connect(NoTls)?.batch_execute(
                     "UPDATE waterline.job SET state = 'ready', token = NULL, at = 0;
                      SELECT pg_terminate_backend(pid) FROM pg_stat_activity

@@ -1,5 +1,4 @@
-//! A queue that several processes share: each takes its own kinds, and a job that is to run alone
-//! reserves one of them.
+//! A queue that several processes share by kinds; a job that runs alone reserves one of them.
 
 use crate::bench::bench;
 use crate::calls::client;

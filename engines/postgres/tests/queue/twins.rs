@@ -17,8 +17,7 @@ fn outcome(client: &mut Client, payload: &str, settings: &str) -> (String, Strin
     (row.get(0), row.get(1))
 }
 
-/// Makes the second call while the transaction of a push is open, which is committed once that call
-/// waits for it.
+/// Makes the second call while the transaction of a push is open: it commits once that call waits.
 fn beside<R: Send>(config: &Config, open: [&str; 2], call: impl FnOnce(&mut Client) -> R + Send) -> R {
     let [mut first, mut second, mut watch] = [(); 3].map(|()| another(config));
     let mut transaction = first.transaction().unwrap();

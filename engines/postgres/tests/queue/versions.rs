@@ -11,8 +11,7 @@ use waterline::Retry;
 use waterline_postgres::{Error, PgOptions, PgStore};
 use waterline_queue::{JobState, Limit, NewJob, Outcome, QueueOptions, Retention, Runner};
 
-/// A next version, by the rules at the head of `tables.sql`: a column of jobs, and an argument of a
-/// call.
+/// A next version, by the rules in `tables.sql`: a column of jobs, and an argument of a call.
 const NEXT: &str = r#"
     SET LOCAL lock_timeout = '3s';
     SET search_path = waterline, pg_temp;

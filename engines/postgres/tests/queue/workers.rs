@@ -17,8 +17,7 @@ fn push(client: &mut Client, count: i32) {
     client.execute("SELECT waterline.push('q', 'k', '1') FROM generate_series(1, $1)", &[&count]).unwrap();
 }
 
-/// Calls `work` as a worker of this name and number, with this many slots. It reports none of its
-/// jobs.
+/// Calls `work` as a worker of this name and number, with these slots, without its jobs.
 fn work(client: &mut Client, name: &str, number: i64, slots: i32) {
     let about = format!(r#"{{"number": {number}, "process": 7, "host": "h", "language": "python", "version": "1.0"}}"#);
     client

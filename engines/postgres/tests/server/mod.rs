@@ -48,8 +48,7 @@ const MISSING: &str = "there is no PostgreSQL server (initdb and postgres) on th
     `apt-get install postgresql-15` (create_main_cluster = false in /etc/postgresql-common/createcluster.conf keeps it \
     from starting a cluster)";
 
-/// A server. Dropping it kills it and removes its directory; so does the end of the test's process,
-/// however that dies.
+/// A server. Its drop, or the death of the test's process, kills it and removes its directory.
 pub struct Server {
     programs: PathBuf,
     owner: Option<(u32, u32)>,
@@ -261,8 +260,7 @@ impl Server {
         self.child.lock().as_ref().expect("the server runs").id()
     }
 
-    /// Sends a signal to each process of the server: `STOP`, `CONT`. Each is the leader of a group
-    /// of its own.
+    /// Sends a signal (`STOP`, `CONT`) to each process of the server: each leads its own group.
     pub fn signal_all(&self, name: &str) {
         self.each_process("kill", &[&format!("-{name}")]);
     }

@@ -4,8 +4,7 @@ use super::{Server, run_as};
 use postgres::{Client, NoTls};
 use std::path::Path;
 
-/// The settings of a server with a replica: the replica is back soon after a crash of the server,
-/// and finds what it lacks.
+/// The settings of a server with a replica, which is soon back after a crash and can catch up.
 pub const FOLLOWED: [(&str, &str); 2] = [("wal_retrieve_retry_interval", "100ms"), ("wal_keep_size", "64MB")];
 
 impl Server {

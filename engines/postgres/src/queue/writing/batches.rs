@@ -139,8 +139,7 @@ where
                 return;
             }
             let (queue, jobs) = (running_parts(&some[0].0).0.name().to_owned(), some.len());
-            // If a destructor of the user's panics, the ends of these jobs are dropped, which fails
-            // them. The others go on.
+            // If a user's destructor panics, these ends are dropped, and so fail. The others go on.
             if catch_unwind(AssertUnwindSafe(|| self.write_some(some))).is_err() {
                 tracing::error!(target: "waterline", queue, jobs, "code of the user's panicked while the ends of jobs were written; those that are not written fail");
             }

@@ -109,8 +109,7 @@ impl Scene {
         }
     }
 
-    /// Runs a life that is stopped after these statements. Returns where that was, and where the
-    /// others were slow.
+    /// Runs a life stopped after these statements. Returns where, and where the others were slow.
     fn live(&mut self, number: usize, which: Which, ends: bool, until: Option<Instant>) -> Lived {
         let proxy = Stopping::start(self.port, which);
         let mut worker = Killed(command(proxy.port(), &self.database.name, number).spawn().unwrap());

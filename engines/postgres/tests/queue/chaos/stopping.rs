@@ -175,13 +175,11 @@ impl Shared {
         }
     }
 
-    /// Passes on what the worker sends, a statement at a time: up to the message after which the
-    /// server answers.
+    /// Passes on one statement of the worker at a time: up to the message that the server answers.
     fn carry_statements(&self, from: &TcpStream, to: &TcpStream, number: usize) -> io::Result<()> {
         let (mut from, mut to) = (io::BufReader::new(from), to);
         let (mut prepared, mut statement, mut text) = (HashMap::new(), Vec::new(), String::new());
-        // The first messages have no kind. Before the one that names the user, the worker may ask
-        // for TLS.
+        // The first messages have no kind. The worker may ask for TLS before it names the user.
         loop {
             let mut length = [0; 4];
             from.read_exact(&mut length)?;

@@ -1,5 +1,4 @@
-//! The workers in Rust, as processes: a runner, and one whose rows are in the transaction of the
-//! end.
+//! The workers in Rust, as processes: a runner, and one with its rows in the end's transaction.
 
 use super::settings::{LEASE, options};
 use parking_lot::Mutex;
