@@ -68,7 +68,7 @@ fn statements(version: &str, schema: &str) -> String {
 pub(crate) fn migrate(client: &mut Client, schema: &str, patience: Duration) -> Result<(), Error> {
     let transaction = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).read_only(false);
     let mut transaction = transaction.start()?;
-    // Other processes that start wait for this lock, so one that stands still loses it.
+    // Other processes that start wait for this lock, so a frozen one loses it.
     transaction.batch_execute(&format!(
         "SET LOCAL lock_timeout = {}; SET LOCAL idle_in_transaction_session_timeout = {}",
         patience.as_millis(),

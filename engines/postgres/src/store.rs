@@ -47,7 +47,7 @@ impl PgStore {
     ///
     /// Of several hosts in the configuration, the one that accepts writes is taken. They are all in
     /// a network, or all Unix sockets. A Unix socket has no TLS, and the server's own timeouts
-    /// only: a call on it may wait as long as the server stands still.
+    /// only: a call on it may wait as long as the server is frozen.
     ///
     /// # Errors
     /// [`Error::Config`] for bad settings, for a server before version 13, and for one that is a
@@ -91,7 +91,7 @@ impl PgStore {
     ///
     /// It waits for a table for three seconds at most, since all calls would wait behind it. So a
     /// long transaction of yours with rows of these tables may make it fail: call it again.
-    /// Processes that start take turns, so the server ends the transaction of one that stands still
+    /// Processes that start take turns, so the server ends the transaction of one that freezes
     /// in it for a second. Its error says that the connection is closed: call this again.
     ///
     /// Only the owner of the schema may change it. Any role of the schema may call this if there is

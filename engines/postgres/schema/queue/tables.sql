@@ -22,7 +22,7 @@
 -- * The file ends with that of the rights, since a new function has none, and with its row in `version`. The transaction
 --   waits for a lock for 3 seconds at most: all calls would wait behind it.
 
--- Not with SET LOCAL: outside of a transaction, the names below would be made in another schema.
+-- For the session, not one transaction: outside of one, the names below would be made in another schema.
 SET search_path = {schema}, pg_temp;
 
 CREATE TYPE job_state AS ENUM ('ready', 'held', 'waiting', 'running');

@@ -117,7 +117,7 @@ impl Queues {
     }
 
     /// Pushes jobs into several queues by one call, which commits before it answers: if this
-    /// process stood still between several calls, it would block others from all of these queues.
+    /// process froze between several calls, it would block others from all of these queues.
     fn push_across(&self, pushes: &[Pushing]) -> Result<Vec<Vec<Answer>>, QueueError> {
         let queues: Vec<_> = pushes.iter().map(|push| push.queue.name()).collect();
         let counts: Vec<_> = pushes.iter().map(|push| i32::try_from(push.kinds.len()).unwrap_or(i32::MAX)).collect();

@@ -253,7 +253,7 @@ impl Queues {
             (&claim.map_or(0, |claim| i32::try_from(claim.most).unwrap_or(i32::MAX)), Type::INT4),
             (&kinds, Type::TEXT_ARRAY),
             (&claim.and_then(|claim| claim.wanted.due_by).map(|due| signed(queue.on_server(due))), Type::INT8),
-            // The clock of a test stands still, so it renews nothing, and may jump.
+            // The clock of a test is frozen, so it renews nothing, and may jump.
             (&manual.then_some(1_i64 << 50), Type::INT8),
             (&self.store.options().holder, Type::TEXT),
             (&(is_tidy && seen), Type::BOOL),

@@ -54,7 +54,7 @@ pub trait RunnerExt: Sized {
     /// * A job whose lease has ended is left out, and nothing of it is written.
     /// * If the answer to a COMMIT is lost, the server is asked what became of the transaction. So
     ///   an end that counts is not reported as lost.
-    /// * If the process stands still in the transaction, or `write` takes longer than three
+    /// * If the process freezes in the transaction, or `write` takes longer than three
     ///   quarters of the lease between two statements, the server ends it, with all of its locks.
     ///   `write` is called again, as after a loss of the connection.
     ///
