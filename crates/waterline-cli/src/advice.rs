@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_button_of_the_page_has_its_command() {
+    fn each_button_of_the_page_has_a_command() {
         for (action, said) in [
             (json!({"change": {"action": "resume", "stream": "a b"}}), Some("resume 'a b' --consumer")),
             (json!({"change": {"action": "resume", "queue": "mail"}}), Some("resume mail")),

@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_many_jobs_those_that_are_not_parked_are_passed_and_those_that_fail_are_counted() {
+    fn many_redrives_count_gone_and_failed_jobs() {
         let found = |ends: fn(u64) -> Result<(), NotDone>| {
             let Made { fields, failed } = redrive_each("p", &[3, 5, 7, 9], ends);
             let failed = failed.map(|fault| fault.to_string()).unwrap_or_default();

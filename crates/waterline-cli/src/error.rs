@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_name_is_answered_with_the_nearest_one_or_with_the_number_of_names() {
+    fn an_unknown_name_suggests_a_near_one_or_a_count() {
         let says = |name: &str, known: &[&str]| {
             Fault::unknown("queue", name, &known.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).to_string()
         };

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_times_and_bytes_are_written_as_people_read_them() {
+    fn numbers_times_and_bytes_are_human_readable() {
         assert_eq!([0, 999, 1_000, 12_345_678].map(number), ["0", "999", "1,000", "12,345,678"]);
         assert_eq!([count(1, "job"), count(2_000, "job")], ["1 job", "2,000 jobs"]);
         let lengths = [7, 1_999, 65_000, 7_505_000, 7_207_000, 604_799_000, 86_400_000_000];

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_is_aligned_and_has_colours_only_where_they_are_wanted() {
+    fn a_table_is_aligned_and_coloured_only_if_wanted() {
         let mut report = Report::default();
         report.table(
             &["NAME", "JOBS", "STATE"],

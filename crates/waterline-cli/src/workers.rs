@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_are_summed_up_by_those_that_take_jobs_and_the_others_are_counted() {
+    fn a_summary_has_busy_slots_and_counts_the_others() {
         let silent = |busy| Worker { is_silent: true, ..worker(Some(9), busy) };
         let stopping = Worker { is_stopping: true, ..worker(Some(9), 3) };
         let of = |workers: &[Worker]| summed(workers);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_no_longer_heard_of_says_when_its_jobs_come_back() {
+    fn a_silent_worker_says_when_its_jobs_come_back() {
         let of = |busy, left| Worker { is_silent: true, lease_left: left, ..worker(Some(9), busy) }.lost().unwrap();
         assert_eq!(of(0, None), "no longer heard of; it has no job");
         assert_eq!(of(1, Some(12_300)), "no longer heard of; its job comes back in 12s");
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_is_shown_by_what_is_known_of_it() {
+    fn a_worker_shows_what_is_known_of_it() {
         let known = Worker {
             name: Some("w1".to_owned()),
             process: Some(7),

@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_lock_for_writing_on_that_file_names_a_process() {
+    fn only_a_write_lock_on_the_file_names_its_process() {
         for (line, process) in [
             ("1: POSIX  ADVISORY  WRITE 708 08:01:1312 0 EOF", Some(708)),
             ("1: FLOCK  ADVISORY  WRITE 708 00:1f:1312 0 EOF", Some(708)),

@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_without_an_answer_may_have_been_made_unless_it_was_never_sent() {
+    fn an_unanswered_change_is_in_doubt_once_sent() {
         let page = Client::new("http://127.0.0.1:8080").unwrap();
         let timeout = || ureq::Error::Timeout(ureq::Timeout::Global);
         let refused = || ureq::Error::Io(io::ErrorKind::ConnectionRefused.into());
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_read_as_people_have_it_and_a_password_in_one_is_refused_and_not_shown() {
+    fn addresses_are_normalised_and_passwords_refused() {
         for (url, base) in [
             ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
             ("http://h/admin/waterline/", "http://h/admin/waterline"),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_for_answers_is_a_number_of_seconds() {
+    fn the_answer_timeout_is_a_number_of_seconds() {
         assert_eq!(seconds(Some(" 0.5 ")).unwrap(), Duration::from_millis(500));
         assert!(["0", "-1", "x", "1e9", "inf", "NaN"].iter().all(|text| seconds(Some(text)).is_err()));
     }

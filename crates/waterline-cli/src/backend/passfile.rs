@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_line_that_fits_has_the_password() {
+    fn the_first_matching_line_has_the_password() {
         let of = |url: &str| find(LINES, &wanted(&url.parse().unwrap()));
         for (url, found) in [
             ("postgres://ann@db.example/bank", "of ann"),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_in_the_address_is_refused_and_one_in_a_variable_or_a_file_is_taken() {
+    fn a_password_comes_from_a_variable_or_file_only() {
         for url in
             ["postgres://ann:s3cret@h/bank", "host=h user=ann password=s3cret", "postgres://ann@h/bank?password=s3cret"]
         {

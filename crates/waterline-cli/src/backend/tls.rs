@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_driver_gets_what_it_knows_and_the_file_of_the_authorities_is_ours() {
+    fn tls_parameters_are_translated_for_the_driver() {
         let file = |name: &str| Some(PathBuf::from(name));
         for (url, rest, authorities) in [
             ("postgres://h/d", "postgres://h/d", None),

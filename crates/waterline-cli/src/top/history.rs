@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_those_between_two_looks_and_a_seek_back_is_none() {
+    fn a_rate_spans_two_looks_and_ignores_a_seek_back() {
         let mut histories = Histories::default();
         histories.note(&seen(1_000, Some(10), 0));
         assert_eq!(histories.rate("p"), None);

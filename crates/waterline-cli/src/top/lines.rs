@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_text_is_wider_than_its_room() {
+    fn no_text_is_wider_than_its_column() {
         let cuts =
             [("abc", 3, "abc"), ("abcd", 3, "ab…"), ("日本語", 5, "日本…"), ("日本語", 4, "日…"), ("abc", 0, "")];
         for (text, width, wanted) in cuts {
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_workers_of_a_queue_have_a_line_and_a_few_of_those_that_are_silent_one_each() {
+    fn workers_are_one_line_and_three_lost_ones_more() {
         let silent = |n: u32, busy| Worker {
             name: Some(format!("w{n}")),
             busy,

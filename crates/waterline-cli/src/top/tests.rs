@@ -13,7 +13,7 @@ fn a_screen_that_panics() {
 }
 
 #[test]
-fn a_panic_gives_the_terminal_back_before_its_message() {
+fn a_panic_restores_the_terminal_before_its_message() {
     let pty = native_pty_system().openpty(PtySize::default()).unwrap();
     let before = pty.master.get_termios().unwrap();
     let mut command = CommandBuilder::new(std::env::current_exe().unwrap());

@@ -47,7 +47,7 @@ fn a_large_fleet_is_shown_in_part(client: &mut Client, addr: SocketAddr) {
 }
 
 #[test]
-fn the_workers_of_a_database_are_seen_with_their_jobs_and_one_that_died_with_the_time_of_their_return() {
+fn workers_show_jobs_and_when_lost_ones_return() {
     let database = Server::shared().database();
     let (store, mut client) = (database.store(PgOptions::new()), database.client());
     let mail = store.queue("mail", QueueOptions::default()).unwrap();

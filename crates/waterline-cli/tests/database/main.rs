@@ -78,7 +78,7 @@ fn rows(client: &mut Client) -> Vec<String> {
 }
 
 #[test]
-fn each_look_at_a_database_shows_what_is_there_and_changes_no_row() {
+fn each_look_shows_the_data_and_changes_no_row() {
     let world = World::new();
     let mut client = world.database.client();
     let before = rows(&mut client);
@@ -132,7 +132,7 @@ fn each_look_at_a_database_shows_what_is_there_and_changes_no_row() {
 }
 
 #[test]
-fn changes_of_a_database_are_made_by_its_own_rules_and_options_stay() {
+fn changes_obey_the_database_and_keep_its_options() {
     let world = World::new();
     let (at, mut client) = (&world.at, world.database.client());
     let mut options = || client.query_one("SELECT q::text FROM waterline.queue q", &[]).unwrap().get::<_, String>(0);
@@ -186,7 +186,7 @@ fn changes_of_a_database_are_made_by_its_own_rules_and_options_stay() {
 }
 
 #[test]
-fn a_consumer_that_has_its_name_redrives_by_itself_and_is_not_moved() {
+fn a_running_consumer_redrives_but_cannot_be_moved() {
     let world = World::new();
     let jobs: MemoryJobs<u64> = (0..10).collect();
     let consumer = Consumer::builder(jobs, world.store.progress("blocks"));
@@ -199,7 +199,7 @@ fn a_consumer_that_has_its_name_redrives_by_itself_and_is_not_moved() {
 }
 
 #[test]
-fn a_role_may_do_what_its_grants_allow_and_is_told_what_it_lacks() {
+fn a_role_is_told_which_grants_it_lacks() {
     let world = World::new();
     let name = &world.database.name;
     let grants = format!(
@@ -226,7 +226,7 @@ fn a_role_may_do_what_its_grants_allow_and_is_told_what_it_lacks() {
 }
 
 #[test]
-fn a_database_that_is_none_of_ours_is_one_line_and_nothing_is_made() {
+fn a_foreign_database_is_refused_and_stays_empty() {
     let world = World::new();
     let at = &world.at;
     for (line, parts) in [
@@ -264,7 +264,7 @@ fn a_database_that_is_none_of_ours_is_one_line_and_nothing_is_made() {
 }
 
 #[test]
-fn the_schedules_of_a_database_have_their_text_and_their_next_tick() {
+fn schedules_show_their_text_and_next_tick() {
     let world = World::new();
     let mail =
         world.store.queue("mail", QueueOptions::default().max_waiting(4).limit(Limit::kind("welcome").at_once(7)));
@@ -280,7 +280,7 @@ fn the_schedules_of_a_database_have_their_text_and_their_next_tick() {
 
 /// Another process runs the jobs, and this one sees none of their starts and ends.
 #[test]
-fn a_page_without_the_runner_shows_no_rate_of_what_it_cannot_see() {
+fn a_page_without_the_runner_shows_only_push_rates() {
     let world = World::new();
     let here = world.database.store(PgOptions::new());
     let options = QueueOptions::default().max_waiting(9).limit(Limit::kind("welcome").at_once(7));

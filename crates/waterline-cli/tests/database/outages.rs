@@ -13,7 +13,7 @@ fn eventually(what: &str, is_true: impl FnMut() -> bool) -> Instant {
 }
 
 #[test]
-fn jobs_that_hang_in_all_slots_are_named_with_the_oldest_of_them() {
+fn hanging_jobs_are_named_by_the_oldest() {
     let fleet = Fleet::start(Server::shared(), "hangs");
     (0..3 * SLOTS + 2).for_each(|n| fleet.push("hangs", &format!("h{n}")));
     let full = eventually("all slots to be busy", || fleet.queue.counts().running == 3 * SLOTS as u64);
@@ -23,7 +23,7 @@ fn jobs_that_hang_in_all_slots_are_named_with_the_oldest_of_them() {
 }
 
 #[test]
-fn a_job_that_kills_each_process_is_dead_and_named_with_the_command_that_runs_it_again() {
+fn a_job_that_kills_processes_dies_and_is_named() {
     let mut fleet = Fleet::start(Server::shared(), "poison");
     // Two of them die, one after the other.
     fleet.push("poison", "p");
@@ -53,7 +53,7 @@ fn a_job_that_kills_each_process_is_dead_and_named_with_the_command_that_runs_it
 }
 
 #[test]
-fn a_kind_that_no_worker_has_needs_an_operator_at_once() {
+fn an_unknown_kind_needs_an_operator_at_once() {
     let fleet = Fleet::start(Server::shared(), "welcome");
     (0..4).for_each(|n| fleet.push("receipt", &format!("r{n}")));
     let sentence = "4 jobs of kind \"receipt\" are due, and no worker that is here has it";
@@ -71,7 +71,7 @@ fn a_kind_that_no_worker_has_needs_an_operator_at_once() {
 }
 
 #[test]
-fn a_queue_that_is_paused_says_so_with_its_workers_and_the_command_that_resumes_it() {
+fn a_paused_queue_names_its_resume_command() {
     let fleet = Fleet::start(Server::shared(), "welcome");
     fleet.queue.pause(None).unwrap();
     let since = Instant::now();
@@ -83,7 +83,7 @@ fn a_queue_that_is_paused_says_so_with_its_workers_and_the_command_that_resumes_
 }
 
 #[test]
-fn workers_that_are_gone_are_named_with_their_jobs_and_hide_nothing_that_waits() {
+fn lost_workers_are_named_and_hide_no_waiting_job() {
     let mut fleet = Fleet::start(Server::shared(), "hangs");
     (0..2).for_each(|n| fleet.push("hangs", &format!("h{n}")));
     eventually("both to run", || fleet.queue.counts().running == 2);
@@ -96,7 +96,7 @@ fn workers_that_are_gone_are_named_with_their_jobs_and_hide_nothing_that_waits()
 }
 
 #[test]
-fn a_database_that_has_stopped_is_named_and_all_goes_on_once_it_is_back() {
+fn a_stopped_database_is_named_and_work_resumes() {
     let server = Server::start(&[]);
     let fleet = Fleet::start(&server, "welcome");
     fleet.push("welcome", "ann");
@@ -131,7 +131,7 @@ const OLD: &str = "INSERT INTO waterline.ended (number, queue, kind, payload, pu
     SELECT -n, 0, 'old', repeat('x', 1900), 0, 0, 0, 2, false FROM generate_series(1, 560) n";
 
 #[test]
-fn a_disk_that_is_full_is_named_and_all_goes_on_once_it_has_room() {
+fn a_full_disk_is_named_and_work_resumes() {
     let server = Server::start(&[]);
     let fleet = Fleet::start(&server, "welcome");
     fleet.database.client().batch_execute(OLD).unwrap();
@@ -154,7 +154,7 @@ fn a_disk_that_is_full_is_named_and_all_goes_on_once_it_has_room() {
 
 /// It takes a minute of real time: so long a source may fail before it needs an operator.
 #[test]
-fn a_source_that_is_down_is_named_at_once_and_needs_an_operator_after_a_minute() {
+fn a_source_outage_needs_an_operator_after_a_minute() {
     let server = Server::shared();
     let database = server.database();
     drop(database.store(waterline_postgres::PgOptions::new()));

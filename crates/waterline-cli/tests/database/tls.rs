@@ -5,7 +5,7 @@ use crate::server::tls::server;
 use waterline_postgres::PgOptions;
 
 #[test]
-fn a_server_with_tls_has_to_prove_its_name_and_one_that_nobody_vouches_for_is_refused() {
+fn a_tls_server_must_prove_its_name() {
     let (server, authority) = server();
     let database = server.database();
     database.store(PgOptions::new()).queue("mail", Default::default()).unwrap();

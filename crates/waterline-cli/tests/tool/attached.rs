@@ -16,7 +16,7 @@ fn file() -> (TempDir, PathBuf) {
 }
 
 #[test]
-fn a_store_in_a_file_of_the_users_is_looked_at_and_changed_and_its_process_is_named() {
+fn an_attached_store_is_read_and_changed() {
     let (_directory, file) = file();
     let store = Store::attach_sqlite(&file).unwrap();
     let jobs: MemoryJobs<u64> = (0..3).collect();
@@ -40,7 +40,7 @@ fn a_store_in_a_file_of_the_users_is_looked_at_and_changed_and_its_process_is_na
 }
 
 #[test]
-fn a_file_without_our_tables_is_refused_and_left_as_it_is() {
+fn a_file_without_our_tables_is_refused_unchanged() {
     let (directory, foreign) = file();
     let text = directory.path().join("notes.txt");
     std::fs::write(&text, "no database").unwrap();

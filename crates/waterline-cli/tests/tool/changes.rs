@@ -29,7 +29,7 @@ fn job(store: &Path, id: &str) -> Value {
 }
 
 #[test]
-fn a_consumer_is_moved_and_its_parked_jobs_are_redriven_discarded_and_skipped() {
+fn a_consumer_and_its_parked_jobs_are_changed() {
     let left = Application::halted();
     let store = &left.store();
     let made = change(store, "redrive blocks 3 --reason mended", "redrive job 3 of \"blocks\"");
@@ -70,7 +70,7 @@ fn a_consumer_is_moved_and_its_parked_jobs_are_redriven_discarded_and_skipped() 
 }
 
 #[test]
-fn a_queue_is_steered_without_its_options_and_no_crash_is_counted_by_it() {
+fn a_queue_is_changed_without_counting_a_crash() {
     let left = Application::halted();
     let store = &left.store();
     change(store, "requeue mail carl", "requeue the dead job \"carl\" of the queue \"mail\" (no such customer)");
@@ -94,7 +94,7 @@ fn a_queue_is_steered_without_its_options_and_no_crash_is_counted_by_it() {
 }
 
 #[test]
-fn a_seek_says_what_the_log_has_and_is_refused_below_its_beginning() {
+fn a_seek_below_the_start_of_the_log_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = &directory.path().join("data");
     {

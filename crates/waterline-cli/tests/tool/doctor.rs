@@ -38,7 +38,7 @@ fn a_sound_store_has_no_problem() {
 }
 
 #[test]
-fn a_consumer_that_halted_at_its_first_job_is_named_though_it_has_no_watermark() {
+fn a_halt_at_the_first_job_needs_no_watermark() {
     let left = Application::failed();
     let doctor = call(&left.store(), "doctor --json");
     are(&found(&doctor.out, "problem"), &["consumer assets: the consumer halted at 0"]);
@@ -47,7 +47,7 @@ fn a_consumer_that_halted_at_its_first_job_is_named_though_it_has_no_watermark()
 }
 
 #[test]
-fn each_thing_that_cannot_move_is_named_with_the_command_that_helps() {
+fn each_problem_names_the_command_that_helps() {
     let left = Application::halted();
     let store = &left.store();
     assert_eq!(call(store, "pause mail --yes").code, 0);
@@ -79,7 +79,7 @@ fn each_thing_that_cannot_move_is_named_with_the_command_that_helps() {
 }
 
 #[test]
-fn an_open_life_is_left_to_the_process_that_runs_and_told_of_one_that_died() {
+fn an_open_life_is_reported_only_of_a_dead_process() {
     let application = Application::start();
     let runs = format!("has a life that is open, and only the process {} (", application.process());
     let doctor = call(&application.store(), "doctor --json");
@@ -123,7 +123,7 @@ impl Jobs for Pruned {
 }
 
 #[test]
-fn a_halt_of_another_cause_than_its_job_is_not_to_be_skipped_and_jobs_that_are_due_are_named() {
+fn a_halt_by_the_source_suggests_no_skip() {
     let directory = tempfile::tempdir().unwrap();
     let store = common::open_in(directory.path()).unwrap();
     let jobs: MemoryJobs<u64> = (0..3).collect();

@@ -13,7 +13,7 @@ fn refused(store: &Path, line: &str, code: i32, parts: &[&str]) {
 }
 
 #[test]
-fn a_path_without_a_store_is_one_line_and_nothing_is_made() {
+fn a_path_without_a_store_fails_and_makes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     for line in ["list", "doctor", "queues", "redrive blocks 3 --yes", "push mail k 1 --yes"] {
         let missing = directory.path().join("missing");
@@ -25,7 +25,7 @@ fn a_path_without_a_store_is_one_line_and_nothing_is_made() {
 }
 
 #[test]
-fn an_unknown_name_is_one_line_with_the_nearest_one_and_nothing_is_changed() {
+fn an_unknown_name_fails_and_suggests_the_nearest() {
     let left = Application::halted();
     let store = &left.store();
     let before = bytes(store);
@@ -64,7 +64,7 @@ fn an_unknown_name_is_one_line_with_the_nearest_one_and_nothing_is_changed() {
 }
 
 #[test]
-fn a_store_that_an_application_has_open_is_not_changed_and_its_process_is_named() {
+fn a_change_of_an_open_store_names_its_holder() {
     let application = Application::start();
     let store = &application.store();
     let before = bytes(store);
@@ -78,7 +78,7 @@ fn a_store_that_an_application_has_open_is_not_changed_and_its_process_is_named(
 }
 
 #[test]
-fn a_damaged_record_is_one_line_and_hides_no_other_one() {
+fn a_damaged_record_fails_and_hides_no_other() {
     let left = Application::halted();
     let store = &left.store();
     let Some(database) = database(store) else { return };
@@ -118,7 +118,7 @@ fn a_damaged_record_is_one_line_and_hides_no_other_one() {
 }
 
 #[test]
-fn a_damaged_record_of_a_parked_job_leaves_the_place_in_the_stream_and_is_discarded() {
+fn a_damaged_parked_job_is_discarded_on_its_own() {
     let left = Application::halted();
     let store = &left.store();
     let Some(database) = database(store) else { return };
@@ -153,7 +153,7 @@ fn a_damaged_record_of_a_parked_job_leaves_the_place_in_the_stream_and_is_discar
 }
 
 #[test]
-fn the_doctor_goes_on_behind_a_list_and_a_table_that_cannot_be_read() {
+fn the_doctor_goes_on_past_unreadable_lists() {
     let left = Application::halted();
     let store = &left.store();
     let Some(database) = database(store) else { return };
@@ -177,7 +177,7 @@ fn the_doctor_goes_on_behind_a_list_and_a_table_that_cannot_be_read() {
 }
 
 #[test]
-fn a_store_of_a_newer_version_is_one_line_and_stays_as_it_is() {
+fn a_newer_store_is_refused_and_stays_unchanged() {
     let left = Application::sound();
     let store = &left.store();
     let Some(database) = database(store) else { return };
@@ -193,7 +193,7 @@ fn a_store_of_a_newer_version_is_one_line_and_stays_as_it_is() {
 }
 
 #[test]
-fn text_that_would_steer_a_terminal_is_shown_as_text() {
+fn control_characters_are_shown_as_text() {
     let left = Application::sound();
     let store = &left.store();
     let pushed = call_with(store, "push mail --yes", &["\u{1b}[2Jkind", "1", "--id", "x\ny"]);

@@ -50,7 +50,7 @@ fn look_at_everything(store: &Path, freshness: &str) {
 }
 
 #[test]
-fn each_look_beside_an_application_that_runs_shows_what_is_saved_and_changes_nothing() {
+fn looks_beside_a_running_application_change_nothing() {
     let application = Application::start();
     let freshness = format!("the process {} (", application.process());
     look_at_everything(&application.store(), &freshness);
@@ -62,7 +62,7 @@ fn each_look_beside_an_application_that_runs_shows_what_is_saved_and_changes_not
 }
 
 #[test]
-fn each_look_at_what_a_killed_application_left_changes_no_byte_and_counts_no_crash() {
+fn looks_after_a_kill_change_and_count_nothing() {
     let left = Application::start().kill();
     look_at_everything(&left.store(), "no process that is seen from here has the store open");
     let workers = text(&left.store(), "workers mail");
@@ -76,7 +76,7 @@ fn each_look_at_what_a_killed_application_left_changes_no_byte_and_counts_no_cra
 }
 
 #[test]
-fn a_record_a_line_has_the_names_that_are_documented() {
+fn json_records_have_the_documented_names() {
     let left = Application::halted();
     let store = &left.store();
     let list = records(store, "list");
@@ -129,7 +129,7 @@ fn documented(kind: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_record_has_the_fields_that_the_readme_lists_and_no_others() {
+fn records_have_exactly_the_fields_of_the_readme() {
     let left = Application::halted();
     let mut seen = BTreeSet::new();
     for line in [
@@ -159,7 +159,7 @@ fn fields(record: &Value) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_change_a_move_and_a_job_have_the_fields_that_the_readme_lists() {
+fn changes_moves_and_jobs_have_the_listed_fields() {
     let left = Application::halted();
     let store = &left.store();
     let mut found = BTreeSet::new();
@@ -188,7 +188,7 @@ fn a_change_a_move_and_a_job_have_the_fields_that_the_readme_lists() {
 }
 
 #[test]
-fn a_queue_without_a_worker_says_so_and_what_to_do() {
+fn a_queue_without_a_worker_says_what_to_do() {
     let left = Application::sound();
     let workers = text(&left.store(), "workers mail");
     let wanted = "The queue \"mail\" has no worker. No process has its store open: start its program.\n";
@@ -197,7 +197,7 @@ fn a_queue_without_a_worker_says_so_and_what_to_do() {
 }
 
 #[test]
-fn a_watch_looks_again_and_shows_what_has_been_saved_since() {
+fn a_watch_shows_what_is_saved_later() {
     let left = Application::sound();
     let mut watch = command(&left.store(), "table heights --json --prefix new --watch=1");
     let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
@@ -211,7 +211,7 @@ fn a_watch_looks_again_and_shows_what_has_been_saved_since() {
 }
 
 #[test]
-fn a_watch_goes_on_after_a_look_that_has_failed() {
+fn a_watch_goes_on_after_a_failed_look() {
     let left = Application::sound();
     let (store, aside) = (left.store(), left.store().with_extension("aside"));
     let mut watch = command(&store, "tables --json --watch=1");

@@ -39,7 +39,7 @@ fn page(mut answer: impl FnMut(&str, Value) -> (&'static str, Value) + Send + 's
 const OK: &str = "200 OK";
 
 #[test]
-fn a_redrive_of_all_counts_what_was_done_passes_what_is_not_parked_and_says_what_has_failed() {
+fn redrive_all_counts_done_gone_and_failed_jobs() {
     let mut left = vec![3, 5, 7, 9];
     let at = page(move |view, change| match view {
         "overview" => (OK, json!({ "streams": [], "queues": [] })),
@@ -84,7 +84,7 @@ fn with_queue() -> Value {
 }
 
 #[test]
-fn a_change_that_a_proxy_has_not_waited_for_may_have_been_made() {
+fn a_proxy_timeout_leaves_a_change_in_doubt() {
     let at = page(|view, _change| match view {
         "overview" => (OK, with_queue()),
         _ => ("504 Gateway Timeout", json!("not of the page")),
@@ -93,7 +93,7 @@ fn a_change_that_a_proxy_has_not_waited_for_may_have_been_made() {
 }
 
 #[test]
-fn a_job_that_dies_between_the_plan_and_its_cancel_keeps_its_error() {
+fn a_job_that_dies_before_its_cancel_keeps_its_error() {
     let mut looks = 0;
     let at = page(move |view, change| match view {
         "overview" => (OK, with_queue()),
@@ -117,7 +117,7 @@ fn a_job_that_dies_between_the_plan_and_its_cancel_keeps_its_error() {
 }
 
 #[test]
-fn a_push_of_a_job_that_is_there_says_that_nothing_was_changed() {
+fn a_push_of_a_known_id_says_nothing_was_changed() {
     let (_application, page) = Application::serving("serves");
     let left = Application::halted();
     for at in [At::url(&page.url), At::store(&left.store())] {
@@ -136,7 +136,7 @@ fn a_push_of_a_job_that_is_there_says_that_nothing_was_changed() {
 }
 
 #[test]
-fn a_removed_consumer_gets_a_first_job_only_if_a_new_name_is_wanted() {
+fn a_seek_recreates_a_consumer_only_with_new() {
     let left = Application::halted();
     let at = At::store(&left.store());
     at.text("remove prices --yes");

@@ -34,7 +34,7 @@ fn says(status: &'static str, head: &'static str, body: &'static str) -> String 
 }
 
 #[test]
-fn a_page_that_does_not_want_it_is_one_line_with_what_to_do() {
+fn a_refusal_of_the_page_is_one_line_with_advice() {
     let (_application, page) = Application::serving("serves");
     let at = At::url(&page.url);
     at.clone().with("WATERLINE_TOKEN", "").refused("list", 1, &["needs its token: set it in WATERLINE_TOKEN"]);
@@ -70,7 +70,7 @@ fn a_page_that_does_not_want_it_is_one_line_with_what_to_do() {
 }
 
 #[test]
-fn a_page_that_is_read_only_says_so_in_a_dry_run_and_refuses_the_change() {
+fn a_read_only_page_says_so_in_a_dry_run() {
     let (_application, page) = Application::serving("stuck");
     let at = At::url(&page.url);
     let dry = at.text("pause halted --consumer");
@@ -79,7 +79,7 @@ fn a_page_that_is_read_only_says_so_in_a_dry_run_and_refuses_the_change() {
 }
 
 #[test]
-fn a_server_that_is_no_page_or_does_not_answer_is_one_line() {
+fn a_server_that_is_no_page_fails_in_one_line() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     At::url(&format!("http://{free}")).refused("list", 1, &["cannot be reached: nobody listens there"]);
     At::url("http://no-such-host.invalid").refused("list", 1, &["cannot be reached: "]);

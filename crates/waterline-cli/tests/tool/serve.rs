@@ -56,7 +56,7 @@ fn of<'v>(rows: &'v Value, name: &str) -> &'v Value {
 }
 
 #[test]
-fn the_page_shows_what_a_store_has_saved_with_the_sentence_that_it_proves_and_changes_nothing() {
+fn the_page_shows_saved_state_and_changes_nothing() {
     let left: Left = Application::halted();
     let before = bytes(&left.store());
     let served = Served::start(&left.store());
@@ -87,7 +87,7 @@ fn the_page_shows_what_a_store_has_saved_with_the_sentence_that_it_proves_and_ch
 }
 
 #[test]
-fn the_page_follows_an_application_that_runs_beside_it() {
+fn the_page_follows_a_running_application() {
     let left = Application::sound();
     let served = Served::start(&left.store());
     assert_eq!(of(&served.view("overview")["queues"], "mail")["status"]["counts"]["ready"], 0);
@@ -108,7 +108,7 @@ fn the_page_follows_an_application_that_runs_beside_it() {
 }
 
 #[test]
-fn a_queue_that_cannot_be_opened_says_so_on_the_page_and_hides_nothing_else() {
+fn a_damaged_queue_says_so_and_hides_nothing_else() {
     let left = Application::sound();
     let Some(database) = database(&left.store()) else { return };
     // The record of its name.
@@ -127,7 +127,7 @@ fn a_queue_that_cannot_be_opened_says_so_on_the_page_and_hides_nothing_else() {
 }
 
 #[test]
-fn a_page_that_cannot_be_served_is_one_line_that_says_why() {
+fn a_page_that_cannot_be_served_says_why() {
     let left = Application::sound();
     for (line, code, words) in [
         ("serve --listen 0.0.0.0:0", 1, "set a token in WATERLINE_TOKEN"),

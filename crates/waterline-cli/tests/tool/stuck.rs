@@ -55,7 +55,7 @@ fn timeless(text: &str) -> String {
 }
 
 #[test]
-fn the_doctor_says_the_sentence_of_the_status_for_each_reason_to_stand_still() {
+fn the_doctor_quotes_the_status_for_each_reason() {
     let (mut application, mut page) = Application::serving("stuck");
     let at = At::url(&page.url);
     let before = application.statuses(&mut page);
@@ -155,7 +155,7 @@ fn ask(url: &str, path: &str) -> (u16, Value) {
 }
 
 #[test]
-fn the_page_the_health_check_the_doctor_and_the_tables_have_the_verdict_of_the_status() {
+fn page_health_doctor_and_tables_agree_on_verdicts() {
     let (mut application, mut page) = Application::serving("stuck");
     let at = At::url(&page.url);
     let statuses = application.statuses(&mut page);

@@ -24,7 +24,7 @@ const LOOKS: [(&str, &[&str]); 13] = [
 ];
 
 #[test]
-fn each_look_through_a_page_shows_what_the_process_knows_and_changes_nothing() {
+fn looks_show_live_state_and_change_nothing() {
     let (application, page) = Application::serving("serves");
     let before = bytes(&application.store());
     for slash in ["", "/", "/#/stream?name=blocks"] {
@@ -44,7 +44,7 @@ fn each_look_through_a_page_shows_what_the_process_knows_and_changes_nothing() {
 }
 
 #[test]
-fn records_through_a_page_have_the_fields_of_those_of_the_files() {
+fn records_have_the_fields_of_those_from_files() {
     let (application, page) = Application::serving("serves");
     let (through, beside) = (At::url(&page.url), At::store(&application.store()));
     for line in ["list", "parked blocks", "queues", "jobs mail", "job mail ann", "job mail carl", "schedules mail"] {
@@ -70,7 +70,7 @@ fn records_through_a_page_have_the_fields_of_those_of_the_files() {
 }
 
 #[test]
-fn the_doctor_through_a_page_names_what_is_stuck_with_the_command_that_helps() {
+fn the_doctor_names_what_is_stuck_and_what_helps() {
     let (_application, page) = Application::serving("serves");
     let at = At::url(&page.url);
     let doctor = at.call("doctor --json");
@@ -114,7 +114,7 @@ fn change(at: &At, line: &str, what: &str) -> Value {
 }
 
 #[test]
-fn a_consumer_is_moved_paused_and_redriven_through_a_page() {
+fn a_consumer_is_moved_paused_and_redriven() {
     let (_application, page) = Application::serving("serves");
     let at = &At::url(&page.url);
     let consumer = |name: &str| at.records(&format!("show {name}")).remove(0);
@@ -139,7 +139,7 @@ fn a_consumer_is_moved_paused_and_redriven_through_a_page() {
 }
 
 #[test]
-fn a_queue_is_steered_through_a_page_with_its_own_options() {
+fn a_queue_is_changed_with_its_own_options() {
     let (_application, page) = Application::serving("serves");
     let at = &At::url(&page.url);
     let job = |id: &str| at.records(&format!("job mail {id}")).remove(0);
@@ -165,7 +165,7 @@ fn a_queue_is_steered_through_a_page_with_its_own_options() {
 }
 
 #[test]
-fn the_worker_of_a_page_is_the_process_that_serves_it() {
+fn the_only_worker_is_the_serving_process() {
     let (application, page) = Application::serving("serves");
     let workers = At::url(&page.url).records("workers mail");
     let [worker] = &workers[..] else { panic!("{workers:?}") };
@@ -176,7 +176,7 @@ fn the_worker_of_a_page_is_the_process_that_serves_it() {
 }
 
 #[test]
-fn names_with_odd_characters_go_through_a_page_as_they_are() {
+fn names_with_odd_characters_arrive_unchanged() {
     let (_application, page) = Application::serving("serves");
     let at = &At::url(&page.url);
     for id in ["a b&c=d?e#f/g%20+ä", "..", "\u{1b}[2J\u{9b}31m\u{202e}x", "'\"; rm"] {
@@ -196,7 +196,7 @@ fn names_with_odd_characters_go_through_a_page_as_they_are() {
 }
 
 #[test]
-fn a_watch_through_a_page_outlives_the_application() {
+fn a_watch_outlives_the_application() {
     let (application, page) = Application::serving("serves");
     let mut watch = At::url(&page.url).command("queues --json --watch=1");
     let mut watch = watch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

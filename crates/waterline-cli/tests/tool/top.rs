@@ -128,7 +128,7 @@ fn has_colour(said: &str) -> bool {
 }
 
 #[test]
-fn the_screen_shows_each_stream_and_queue_with_its_sentence_moves_and_fits_any_size() {
+fn the_screen_shows_all_scrolls_and_fits_any_size() {
     let application = Application::start();
     let mut terminal = Terminal::start(&application.store(), 40, 120, &[]);
     let parts = [
@@ -169,7 +169,7 @@ fn the_screen_shows_each_stream_and_queue_with_its_sentence_moves_and_fits_any_s
 }
 
 #[test]
-fn ctrl_c_and_a_signal_end_the_screen_and_give_the_terminal_back() {
+fn ctrl_c_and_signals_restore_the_terminal() {
     let left = Application::sound();
     for end in ["ctrl-c", "escape", "-TERM", "-INT", "-QUIT", "-HUP"] {
         let mut terminal = Terminal::start(&left.store(), 24, 80, &[]);
@@ -197,7 +197,7 @@ fn a_terminal_that_wants_no_colour_gets_none() {
 }
 
 #[test]
-fn a_screen_without_a_terminal_or_without_a_store_is_one_line_and_no_code() {
+fn top_without_terminal_or_store_prints_no_codes() {
     let left = Application::sound();
     for (store, words) in
         [(left.store(), "top needs a terminal"), (left.store().join("nothing"), "top needs a terminal")]
@@ -214,7 +214,7 @@ fn a_screen_without_a_terminal_or_without_a_store_is_one_line_and_no_code() {
 }
 
 #[test]
-fn a_store_that_is_away_for_a_while_is_said_and_shown_again_when_it_is_back() {
+fn a_missing_store_is_reported_until_it_is_back() {
     let left = Application::sound();
     let (store, aside) = (left.store(), left.store().with_extension("aside"));
     let mut terminal = Terminal::start(&store, 24, 80, &[]);
@@ -238,7 +238,7 @@ pub(crate) fn says_at(url: &str, words: &str) {
 }
 
 #[test]
-fn the_screen_of_a_page_has_the_sentences_and_the_rates_that_the_process_knows() {
+fn the_screen_of_a_page_has_its_sentences_and_rates() {
     let (_application, page) = Application::serving("serves");
     let token = [("WATERLINE_TOKEN", crate::program::TOKEN)];
     let mut terminal = Terminal::at(["--url", &page.url], 40, 140, &token);
