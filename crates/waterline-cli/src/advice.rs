@@ -1,4 +1,4 @@
-//! The advice of the library, and the command of this tool that helps.
+//! The library's advice, with the command of this tool that follows it.
 
 use crate::error::Fault;
 use crate::format::word;
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use waterline::ConsumerInfo;
 use waterline_queue::{QueueStatus, Waits};
 
-/// Returns the consumers with what their records prove.
+/// Returns the consumers with the advice that their records support.
 pub(crate) fn saved(consumers: Vec<ConsumerInfo>) -> Result<Vec<Consumer>, Fault> {
     let row = |consumer: ConsumerInfo| {
         let mut row = json!(consumer);
@@ -21,19 +21,19 @@ pub(crate) fn saved(consumers: Vec<ConsumerInfo>) -> Result<Vec<Consumer>, Fault
     consumers.into_iter().map(row).collect()
 }
 
-/// Returns the command that passes a job.
+/// Returns the command that skips a job.
 pub(crate) fn skip(name: &str, index: u64) -> String {
     format!("skip {} {index} --reason TEXT", word(name))
 }
 
-/// Returns the first advice, and the others.
+/// Splits advice into the first entry and the rest.
 pub(crate) fn split(all: &[waterline::Advice]) -> (Value, Value) {
     let mut all = all.iter().map(|advice| json!(advice));
     (all.next().unwrap_or_default(), all.collect())
 }
 
-/// Puts advice into a row: the first one by its fields, and the others as a list. Each gets the
-/// command of its reason, otherwise that of its button on a page.
+/// Puts the first advice into the fields of a row, and the rest into `also`. Each gets the command
+/// for its reason, or else the command for its button on a page.
 pub(crate) fn put(row: &mut Value, first: Value, others: Value, of_reason: impl Fn(&str) -> Option<String>) {
     let with_command = |mut advice: Value| {
         let action = advice["action"].take();
@@ -70,8 +70,7 @@ pub(crate) fn of_queue(reason: &str, name: &str) -> Option<String> {
     }
 }
 
-/// Returns the command that helps a queue whose status is known, at this reason: as the button of a
-/// page does.
+/// Returns the command for a queue whose status is known: what the button of a page would do.
 pub(crate) fn of_status(reason: &str, status: &QueueStatus) -> Option<String> {
     let name = word(&status.queue);
     match (reason, &status.waits) {
@@ -86,7 +85,7 @@ pub(crate) fn of_status(reason: &str, status: &QueueStatus) -> Option<String> {
     }
 }
 
-/// Returns the command that makes this change of a page.
+/// Translates a change on a page into a command.
 fn of_change(change: &Value) -> Option<String> {
     let text = |field: &str| change[field].as_str().map(word);
     match (change["action"].as_str()?, text("stream"), text("queue")) {
@@ -101,7 +100,7 @@ fn of_change(change: &Value) -> Option<String> {
     }
 }
 
-/// Returns the command that shows what a link of a page does: `#/jobs?queue=mail&state=dead`.
+/// Translates a link on a page, such as `#/jobs?queue=mail&state=dead`, into a command.
 fn of_link(link: &str) -> Option<String> {
     let (view, query) = link.strip_prefix("#/")?.split_once('?')?;
     let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
@@ -118,20 +117,18 @@ fn of_link(link: &str) -> Option<String> {
     }
 }
 
-/// Reads a part of an address.
+/// Decodes a percent-encoded part of a URL.
 fn decoded(text: &str) -> String {
     percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 impl Consumer {
-    /// Returns what is to be said of it.
     pub(crate) fn all_advice(&self) -> impl Iterator<Item = &Advice> {
         std::iter::once(&self.advice).chain(&self.also)
     }
 }
 
 impl Queue {
-    /// Returns what is to be said of it.
     pub(crate) fn all_advice(&self) -> impl Iterator<Item = &Advice> {
         std::iter::once(&self.advice).chain(&self.also)
     }

@@ -315,7 +315,7 @@ pub(crate) struct Note {
     pub(crate) sure: Yes,
 }
 
-/// Reads a payload. (A value would be made of any text otherwise: a string of JSON.)
+/// Parses a payload. (By default clap would take any text, as a JSON string.)
 fn json(text: &str) -> Result<serde_json::Value, serde_json::Error> {
     serde_json::from_str(text)
 }

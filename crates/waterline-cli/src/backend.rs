@@ -1,5 +1,5 @@
-//! The places that a command looks at and changes: the files of a store, or the page of an
-//! application. The commands know this seam alone.
+//! What a command reads and changes: the files of a store, a database, or the page of an
+//! application. The commands know only the trait [`Backend`].
 
 use crate::args::{Change, State};
 use crate::error::Fault;
@@ -24,22 +24,21 @@ mod way;
 
 pub(crate) use way::{Way, open};
 
-/// The jobs of a queue that are wanted: a page of them.
+/// A request for one page of the jobs of a queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'w> {
     pub(crate) state: State,
     pub(crate) kind: Option<&'w str>,
-    /// The cursor of the page before.
+    /// The cursor that the previous page returned.
     pub(crate) behind: Option<&'w str>,
     pub(crate) most: usize,
 }
 
-/// A place with consumers and queues. It is opened for one command, or for one look of several:
-/// files show what was saved when they were opened, and a page what is there at the call.
+/// A place with consumers and queues, opened for one command or for one look of a watch.
 ///
-/// A queue that is named is there: see [`check_queue`]. A consumer may be gone meanwhile.
+/// Files show what was saved when they were opened, a page the state at each call. Callers check
+/// first that a queue exists ([`check_queue`]); a consumer may have gone meanwhile.
 pub(crate) trait Backend {
-    /// Returns the consumers.
     fn consumers(&self) -> Result<Vec<Consumer>, Fault>;
 
     /// Returns one consumer, with all that is known of it.
@@ -47,7 +46,6 @@ pub(crate) trait Backend {
         Ok(self.consumers()?.into_iter().find(|consumer| consumer.name == name))
     }
 
-    /// Returns the logs.
     fn logs(&self) -> Result<Vec<Log>, Fault>;
 
     /// Returns the parked jobs of a consumer.
@@ -56,36 +54,32 @@ pub(crate) trait Backend {
     /// Returns the moves of a consumer that were made on purpose, the oldest first.
     fn history(&self, consumer: &str) -> Result<Vec<Move>, Fault>;
 
-    /// Returns the names of the queues.
     fn queue_names(&self) -> Result<Vec<String>, Fault>;
 
-    /// Returns the queues.
     fn queues(&self) -> Result<Vec<Queue>, Fault> {
         self.queue_names()?.iter().map(|name| self.queue(name)).collect()
     }
 
-    /// Returns one queue.
     fn queue(&self, name: &str) -> Result<Queue, Fault>;
 
-    /// Returns jobs of a queue: a page, which may have fewer than are wanted and still a next one.
+    /// Returns one page of jobs, which may be short even if another page follows.
     fn jobs(&self, queue: &str, wanted: Wanted<'_>) -> Result<Jobs, Fault>;
 
-    /// Returns one job.
     fn job(&self, queue: &str, id: &str) -> Result<Option<Whole>, Fault>;
 
     /// Returns the periodic jobs of a queue.
     fn periodics(&self, queue: &str) -> Result<Vec<Periodic>, Fault>;
 
-    /// Returns the workers of a queue. Files know the process that has them open, and the jobs that
-    /// are saved as running.
+    /// Returns the workers of a queue. Files know only the process that has them open and the jobs
+    /// that are saved as running.
     fn workers(&self, queue: &str) -> Result<Vec<Worker>, Fault>;
 
-    /// Returns the store, if this place is its files: logs and tables are read from it.
+    /// Returns the store if this place is its files; logs and tables are read from it.
     fn store(&self) -> Option<&Store> {
         None
     }
 
-    /// True if it is a database, from which a queue can be removed.
+    /// True for a database: only there can a queue be removed.
     fn is_database(&self) -> bool {
         false
     }
@@ -95,37 +89,36 @@ pub(crate) trait Backend {
         false
     }
 
-    /// Says what nobody but a process knows.
+    /// Says what only the running process knows.
     fn left_to_processes(&self) -> &'static str {
         "Retries, gates, limits and what runs are known to the process alone."
     }
 
-    /// Says what a push does not ask for, if there is anything.
+    /// Says which checks a push bypasses, if any.
     fn unasked(&self) -> &'static str {
         ""
     }
 
-    /// Says what the looks show, and how fresh they are.
+    /// Says what is shown, and how fresh it is.
     fn freshness(&self) -> String;
 
-    /// Returns the way in which this place is open to its processes, for the sentences of the
-    /// doctor.
+    /// Returns who has this place open, for the findings of the doctor.
     fn holders(&self) -> Holders;
 
     /// Says why a change would be refused now, if that is known.
     fn hindrance(&self) -> Result<Option<String>, Fault>;
 
-    /// Makes a change, and says what it has done. The look is closed before. `seen` is the state of
-    /// the job at the look, if the change is that of one job.
+    /// Makes a change, and says what it did. A read-only store is closed first. `seen` is the state
+    /// of the job when the change was planned, if it changes one job.
     fn change(self: Box<Self>, change: &Change, seen: Option<&str>) -> Result<Made, Fault>;
 }
 
-/// The work of a change that was made.
+/// The result of a change.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
-    /// The fields of its record that are known only then.
+    /// Fields of its record that are known only afterwards.
     pub(crate) fields: Map<String, Value>,
-    /// The reason why a part of it is not done.
+    /// Why a part of it was not done.
     pub(crate) failed: Option<Fault>,
 }
 
@@ -135,9 +128,9 @@ impl Made {
     }
 }
 
-/// The end of a call for one of many jobs that did not change it.
+/// Why one of many jobs was not changed.
 enum NotDone {
-    /// The job is not parked any more: somebody else was quicker.
+    /// The job is no longer parked: another caller was quicker.
     Gone,
     /// This one is refused. Others may not be.
     This(Fault),
@@ -151,7 +144,7 @@ impl From<Fault> for NotDone {
     }
 }
 
-/// Redrives these parked jobs one by one, and counts those that are not.
+/// Redrives these parked jobs one by one, and counts those that could not be.
 fn redrive_each(name: &str, jobs: &[u64], redrive: impl FnMut(u64) -> Result<(), NotDone>) -> Made {
     let (done, gone, failed, why) = each_parked(jobs, redrive);
     let failed_of = |why: Fault| {
@@ -163,7 +156,7 @@ fn redrive_each(name: &str, jobs: &[u64], redrive: impl FnMut(u64) -> Result<(),
     Made { failed: failure, ..made }
 }
 
-/// Discards those of these parked jobs that are in the range, one by one.
+/// Discards the parked jobs within the range, one by one.
 fn discard_each(
     name: &str,
     parked: &[u64],
@@ -180,8 +173,8 @@ fn discard_each(
     Made { failed: failure, ..Made::of([("discarded", done.len().into())]) }
 }
 
-/// Makes a change of each of these jobs. Returns those of which it was made, the number of those
-/// that were not parked any more, of those that are left, and why.
+/// Changes each of these jobs. Returns the changed ones, how many were no longer parked, how many
+/// are left, and why.
 fn each_parked(
     jobs: &[u64],
     mut change: impl FnMut(u64) -> Result<(), NotDone>,
@@ -212,14 +205,14 @@ pub(crate) struct Holder {
     pub(crate) program: String,
 }
 
-/// Those who have the place open.
+/// Who has a place open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Holders {
-    /// This process.
+    /// One process.
     One(Holder),
-    /// None that this process can see.
+    /// No process that can be seen from here.
     None,
-    /// Nobody tells.
+    /// It cannot be determined.
     Unknown,
 }
 
@@ -229,7 +222,7 @@ impl std::fmt::Display for Holder {
     }
 }
 
-/// Returns the consumer of this name, or the fault that names the nearest one.
+/// Returns the consumer of this name, or a fault that suggests the nearest one.
 pub(crate) fn consumer(place: &dyn Backend, name: &str) -> Result<Consumer, Fault> {
     if let Some(consumer) = place.consumer(name)? {
         return Ok(consumer);
@@ -238,13 +231,13 @@ pub(crate) fn consumer(place: &dyn Backend, name: &str) -> Result<Consumer, Faul
     Err(Fault::unknown("consumer", name, &known))
 }
 
-/// Makes sure that there is a queue of this name, or names the nearest one.
+/// Checks that there is a queue of this name, or suggests the nearest one.
 pub(crate) fn check_queue(place: &dyn Backend, name: &str) -> Result<(), Fault> {
     let known = place.queue_names()?;
     if known.iter().any(|known| known == name) { Ok(()) } else { Err(Fault::unknown("queue", name, &known)) }
 }
 
-/// Calls this with each job of a queue that is in this state, until it returns false.
+/// Calls `job` with each job of a queue in this state, until it returns false.
 pub(crate) fn each_job(
     place: &dyn Backend,
     queue: &str,
@@ -258,7 +251,7 @@ pub(crate) fn each_job(
         if !found.jobs.into_iter().all(&mut job) || found.next.is_none() {
             return Ok(());
         }
-        // A cursor that comes again would never end.
+        // A repeated cursor would loop for ever.
         if found.next.as_ref().is_some_and(|next| !cursors.insert(next.clone())) {
             return Err(Fault::new(format!("the list of the jobs of {queue:?} does not go on: look again")));
         }
@@ -266,7 +259,7 @@ pub(crate) fn each_job(
     }
 }
 
-/// The jobs that are read at once.
+/// How many jobs are read at a time.
 const CHUNK: usize = 500;
 
 /// Returns the fault for a command that needs the files.

@@ -64,7 +64,7 @@ fn plan(place: &dyn Backend, change: &Change) -> Result<Plan, Fault> {
     }
 }
 
-/// Says what a change has done, if that may be other than what was planned.
+/// Says what a change did, where that can differ from the plan.
 fn done(change: &Change, made: &Map<String, Value>) -> Option<String> {
     match change {
         Change::Redrive { name, index: None, .. } => {

@@ -11,7 +11,7 @@ use waterline::{Bytes, JobLog, Jobs, LogInfo, Store, Table};
 /// The longest value in a table.
 const VALUE: usize = 100;
 
-/// The items that are read at once.
+/// How many items are read at a time.
 const CHUNK: u64 = 1_000;
 
 pub(crate) const LOGS: &[&str] = &["LOG", "FIRST", "HEAD", "ITEMS", "PARKED", "CODEC"];
@@ -32,7 +32,7 @@ pub(crate) fn log_record(log: &Log) -> Value {
     record("log", log, [("items", log.items().into())])
 }
 
-/// A log whose items are read as the bytes that are stored.
+/// A log whose items are read as the stored bytes.
 pub(crate) struct Items {
     log: JobLog<Vec<u8>, Bytes>,
     pub(crate) info: LogInfo,
@@ -48,8 +48,8 @@ impl Items {
         Ok(Self { log: store.log_with(name, Bytes)?, info })
     }
 
-    /// Calls this with each item from an index on, until it returns false. Returns the index at
-    /// which an item is missing or cannot be read, with the reason.
+    /// Calls `item` with each item from an index on, until it returns false. The error is the index
+    /// of the first item that is missing or unreadable, with the reason.
     pub(crate) fn each(&self, from: u64, mut item: impl FnMut(u64, &[u8]) -> bool) -> Result<(), (u64, String)> {
         let Some(head) = self.info.head else { return Ok(()) };
         let mut next = from.max(self.info.first);

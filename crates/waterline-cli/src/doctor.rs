@@ -1,4 +1,4 @@
-//! The doctor: it reads everything, and names what is damaged or cannot move.
+//! The doctor: reads everything, and reports what is damaged or cannot move.
 
 use crate::args::State;
 use crate::backend::{Backend, Holders, each_job};
@@ -13,7 +13,7 @@ use waterline::Store;
 /// The longest error in a sentence.
 const ERROR: usize = 160;
 
-/// The most damaged things of one kind that are listed.
+/// How many damaged things of one kind are listed at most.
 const MOST: usize = 20;
 
 /// The findings so far.
@@ -22,7 +22,7 @@ struct Findings<'p> {
     holders: Holders,
     now: At,
     found: Vec<Finding>,
-    /// The things that were read: their number, and their noun.
+    /// How many things were read, each number with its noun.
     read: Vec<(u64, &'static str)>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn examine(place: &dyn Backend) -> Result<Report, Fault> {
     let mut findings =
         Findings { place, holders: place.holders(), now: At::now(), found: Vec::new(), read: Vec::new() };
     let consumers = match place.consumers() {
-        // A role that may do something with queues alone.
+        // The role may have rights on queues alone.
         Err(fault) if fault.is_denied() => {
             findings.note("place", "consumers", format!("is not read: {fault}"));
             Vec::new()
@@ -66,7 +66,7 @@ pub(crate) fn examine(place: &dyn Backend) -> Result<Report, Fault> {
     Ok(findings.report())
 }
 
-/// Returns the index of a parked job, if its record is what cannot be read.
+/// Returns the index of the parked job whose record cannot be read, if that is the reason.
 fn damaged_job(reason: &str) -> Option<u64> {
     let (_, behind) = reason.split_once("the record of the parked job ")?;
     behind.split_once(':')?.0.parse().ok()
@@ -83,7 +83,7 @@ impl Findings<'_> {
         self.found.push(Finding { is_problem: false, subject, name, sentence, is_whole: false, command: None });
     }
 
-    /// Notes what could not be looked at. The others are looked at nevertheless.
+    /// Notes what could not be read. The examination goes on with the rest.
     fn failed(&mut self, subject: &'static str, name: &str, fault: &Fault) {
         let help = if fault.is_damage {
             "restore a backup"
@@ -93,7 +93,7 @@ impl Findings<'_> {
         self.problem(subject, name, format!("cannot be looked at: {fault}"), Some(help.to_owned()));
     }
 
-    /// Notes the sentence of a process. A thing that goes on by itself is no problem.
+    /// Notes an advice. What goes on by itself is no problem.
     fn said(&mut self, subject: &'static str, name: &str, advice: &Advice) {
         if advice.verdict == Verdict::GoesWell {
             return;
@@ -104,7 +104,7 @@ impl Findings<'_> {
             (help, Some(command)) => Some(format!("{}: {command}", help.trim_end_matches('.'))),
             (help, None) => Some(help.to_owned()),
         };
-        // What is left over is an object, and not a sentence.
+        // For these the sentence is only an object: `1 dead job`.
         let is_whole = !["parked", "dead"].contains(&advice.reason.as_str());
         let sentence = if is_whole { advice.sentence.clone() } else { format!("has {}", advice.sentence) };
         self.found.push(Finding { is_problem, subject, name: name.to_owned(), sentence, is_whole, command });
@@ -114,9 +114,9 @@ impl Findings<'_> {
         let name = &consumer.name;
         if let Some(reason) = &consumer.unreadable {
             let place = consumer.next.map_or_else(String::new, |next| format!("; its next job would be {next}"));
-            // A record of one job is less than all of them.
+            // To discard one job loses less than to remove the whole progress.
             let (name, command) = (name, word(name));
-            // (An engine tells no next job then, and discards no such record.)
+            // (An engine returns no next job then, and cannot discard such a record.)
             let command = match damaged_job(reason).filter(|_| consumer.next.is_some()) {
                 Some(index) => format!("discard {command} {index}, which gives that job up"),
                 None => format!("remove {command}, which runs every job of its stream again"),
@@ -124,7 +124,7 @@ impl Findings<'_> {
             let command = format!("restore a backup; without one: {command}");
             return self.problem("consumer", name, format!("is damaged: {reason}{place}"), Some(command));
         }
-        // What is said of one that is only saved stands below.
+        // Consumers that are only saved are judged below.
         consumer.all_advice().filter(|advice| advice.reason != "saved").for_each(|advice| {
             let age = consumer.standing_halt().filter(|_| advice.reason == "halted" && consumer.live.is_none());
             let age = age.map(|halt| format!("{} ({})", advice.sentence, halt.at.age(self.now)));
@@ -146,7 +146,7 @@ impl Findings<'_> {
         }
     }
 
-    /// A life that is open is that of a consumer that runs, or of a process that has died.
+    /// Notes an open life: the consumer runs, or its process died.
     fn life(&mut self, name: &str) {
         match &self.holders {
             Holders::One(holder) => {
@@ -198,7 +198,7 @@ impl Findings<'_> {
         }
     }
 
-    /// A store does not know who reads a log. One of the same name mostly does.
+    /// A store does not know who reads a log. Mostly it is the consumer of the same name.
     fn lags(&mut self, logs: &[Log], consumers: &[Consumer]) {
         for log in logs {
             let reader = consumers.iter().find(|consumer| consumer.name == log.name && consumer.live.is_none());
@@ -243,8 +243,7 @@ impl Findings<'_> {
         }
     }
 
-    /// Reads the jobs of a queue, and returns their number: all of them in files, and elsewhere
-    /// those whose row is damaged.
+    /// Reads jobs of a queue, and returns how many: all in files, elsewhere only damaged ones.
     fn jobs(&mut self, name: &str) -> Result<u64, Fault> {
         let (mut read, mut damaged) = (0, Vec::new());
         let states = if self.place.store().is_some() { &State::ALL[..] } else { &[State::Damaged] };
@@ -270,7 +269,7 @@ impl Findings<'_> {
         let counts = queue.counts;
         for advice in &queue.also {
             match advice.reason.as_str() {
-                // Each of them has a line of its own.
+                // Each damaged job has a finding of its own.
                 "damaged" => {}
                 "dead" => self.dead(name, advice)?,
                 _ => self.said("queue", name, advice),

@@ -1,12 +1,11 @@
-//! The end of a command before it has done its work.
+//! Why a command ended early.
 
 use crate::error::Fault;
 use std::io;
 
-/// The reason why a command has ended early.
 pub(crate) enum End {
     Fault(Fault),
-    /// The output cannot be written. True if something was found that an operator has to mend.
+    /// The output cannot be written; true if something was found that an operator has to mend.
     Output(io::Error, bool),
 }
 

@@ -7,7 +7,7 @@ use std::fmt;
 use waterline::Error;
 use waterline_queue::QueueError;
 
-/// The reason for which a command has failed: one line, which says what to do.
+/// Why a command failed: one line, which says what to do.
 #[derive(Debug)]
 pub(crate) struct Fault {
     text: String,
@@ -29,12 +29,11 @@ impl Fault {
         Self { text, is_damage: false, is_denied: false, is_not_parked: false, is_locked: false, is_unknown: false }
     }
 
-    /// True if the role in a database lacks the right to it.
     pub(crate) fn is_denied(&self) -> bool {
         self.is_denied
     }
 
-    /// Makes the fault for a name that is not there, with the nearest one that is.
+    /// Makes the fault for an unknown name, and suggests the nearest known one.
     pub(crate) fn unknown(what: &str, name: &str, known: &[String]) -> Self {
         let near = known
             .iter()
@@ -50,7 +49,7 @@ impl Fault {
         Self { is_unknown: true, ..Self::new(format!("there is no {what} {name:?}: {rest}")) }
     }
 
-    /// Adds another way out, if this is the fault for a name that is not there.
+    /// Adds a hint, if this is the fault for an unknown name.
     pub(crate) fn or(mut self, way: &str) -> Self {
         if self.is_unknown {
             self.text += &format!(" ({way})");
@@ -58,7 +57,7 @@ impl Fault {
         self
     }
 
-    /// Makes the fault for a job that is not there.
+    /// Makes the fault for an unknown job.
     pub(crate) fn no_job(queue: &str, id: &str) -> Self {
         Self::new(format!(
             "the queue {queue:?} has no job {id:?}: it was never pushed, was removed, or ended longer ago than it is kept"
@@ -130,14 +129,14 @@ impl From<waterline_postgres::Error> for Fault {
     }
 }
 
-/// Makes the fault of a role that lacks a right, or of tables that do not fit, if that is a cause.
+/// Makes the fault for a missing right or for tables that do not fit, if one is the cause.
 #[cfg(feature = "postgres")]
 fn of_database(error: &(dyn StdError + 'static)) -> Option<Fault> {
     use waterline_postgres::Error as Of;
     use waterline_postgres::postgres::{Error as Failed, error::SqlState};
     let causes = causes(error);
     if let Some(Of::Schema { schema, what }) = causes.iter().find_map(|cause| cause.downcast_ref::<Of>()) {
-        // It may be as it stands in a statement.
+        // The name may be quoted, as in a statement.
         let schema = schema.trim_matches('"');
         return Some(Fault::new(format!(
             "the tables in the schema {schema} do not fit this tool ({what}): the first program of a new version makes them; \

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Returns a number with a comma behind each thousand.
+/// Formats a number with commas between the thousands.
 pub(crate) fn number(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -17,18 +17,18 @@ pub(crate) fn number(number: u64) -> String {
     text
 }
 
-/// Returns a rate, with a part of it if it is small.
+/// Formats a rate, with one decimal below 10.
 pub(crate) fn rate(rate: f64) -> String {
-    // (A rate is far below what the conversion cuts.)
+    // (No rate is so large that the cast would cut it.)
     if rate >= 10.0 { number(rate.round() as u64) } else { format!("{rate:.1}") }
 }
 
-/// Returns a number with the right form of its noun: `1 job`, `2,000 jobs`.
+/// Formats a number with the right form of its noun: `1 job`, `2,000 jobs`.
 pub(crate) fn count(many: u64, noun: &str) -> String {
     format!("{} {noun}{}", number(many), if many == 1 { "" } else { "s" })
 }
 
-/// Returns a length of time in its two largest units: `2h 5m`, `300ms`.
+/// Formats a duration in its two largest units: `2h 5m`, `300ms`.
 pub(crate) fn length(time: Duration) -> String {
     if time < Duration::from_secs(1) {
         return format!("{}ms", time.as_millis());
@@ -66,9 +66,9 @@ impl At {
         }
     }
 
-    /// Returns it by the clock on the wall, in UTC.
+    /// Returns the date and the time in UTC.
     pub(crate) fn clock(self) -> String {
-        // The last moment that the format has.
+        // The last moment that the format can express.
         let time = UNIX_EPOCH + Duration::from_millis(self.0.min(253_402_300_799_000));
         humantime::format_rfc3339_seconds(time).to_string().replace('T', " ").replace('Z', " UTC")
     }
@@ -79,8 +79,7 @@ impl At {
     }
 }
 
-/// Returns text without the characters that steer a terminal, since a name or an error may have
-/// been written by anybody.
+/// Escapes the characters that control a terminal: names and errors are untrusted.
 pub(crate) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -93,14 +92,14 @@ pub(crate) fn plain(text: &str) -> String {
     plain
 }
 
-/// True for a character that steers a terminal, or the direction in which it writes.
+/// True for a character that controls a terminal, or the direction of its text.
 fn steers(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Returns a line of JSON without such characters. JSON itself escapes only the first 32: the
-/// others stand in texts, where their escape is the same text.
+/// Escapes such characters in a line of JSON. JSON itself escapes only the first 32; the others
+/// occur only in strings, where an escape means the same.
 pub(crate) fn plain_json(line: &str) -> String {
     let mut plain = String::with_capacity(line.len());
     for letter in line.chars() {
@@ -121,7 +120,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Returns bytes as text if they are some, otherwise in hexadecimal digits behind `0x`.
+/// Returns bytes as text if they are printable, otherwise as hexadecimal digits after `0x`.
 pub(crate) fn readable(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
@@ -129,7 +128,7 @@ pub(crate) fn readable(bytes: &[u8]) -> String {
     }
 }
 
-/// Reads the beginning of a key: text, or hexadecimal digits behind `0x`.
+/// Parses the prefix of a key: text, or hexadecimal digits after `0x`.
 pub(crate) fn bytes_of(text: &str) -> Option<Vec<u8>> {
     let Some(digits) = text.strip_prefix("0x") else { return Some(text.as_bytes().to_vec()) };
     let digits: Option<Vec<u32>> = digits.chars().map(|digit| digit.to_digit(16)).collect();
@@ -137,7 +136,7 @@ pub(crate) fn bytes_of(text: &str) -> Option<Vec<u8>> {
     Some(digits.chunks(2).map(|pair| (pair[0] * 16 + pair[1]) as u8).collect())
 }
 
-/// Returns a name as a word for a shell.
+/// Quotes a name for a shell, if it has to be quoted.
 pub(crate) fn word(name: &str) -> String {
     let is_plain = |letter: char| letter.is_alphanumeric() || "._-/:@~%+=,".contains(letter);
     if !name.is_empty() && !name.starts_with(['~', '-']) && name.chars().all(is_plain) {
@@ -146,7 +145,7 @@ pub(crate) fn word(name: &str) -> String {
     format!("'{}'", name.replace('\'', "'\\''"))
 }
 
-/// Returns the beginning of a text, at most so many characters.
+/// Shortens a text to at most this many characters.
 pub(crate) fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

@@ -1,5 +1,5 @@
-//! The tool for the terminal. It looks at the store of an application from beside, and changes it
-//! while no application has it open.
+//! The `waterline` command. It inspects a store, a page or a database beside its application, and
+//! changes files only while no application has them open.
 
 mod advice;
 mod args;
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
             eprintln!("waterline: {fault}");
             ExitCode::FAILURE
         }
-        // The reader of the output has gone, as `head` does. The findings count nevertheless.
+        // The reader has closed the pipe, as `head` does. The findings still decide the exit code.
         Err(End::Output(error, is_bad)) if error.kind() == io::ErrorKind::BrokenPipe => {
             ExitCode::from(u8::from(is_bad))
         }
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs a command. Returns true if it has found what somebody has to mend.
+/// Runs a command. Returns true if it found something that an operator has to mend.
 fn run(line: CommandLine) -> Result<bool, End> {
     let mut out = io::stdout().lock();
     if let Command::Completions { shell } = line.command {
@@ -110,19 +110,19 @@ fn run(line: CommandLine) -> Result<bool, End> {
             wait(pause);
             match answer() {
                 Ok(report) => break report,
-                // It looks again: an operator may be about to restore the store.
+                // Keep watching: an operator may be restoring the store.
                 Err(fault) => eprintln!("waterline: {fault}"),
             }
         };
     }
 }
 
-/// Ends with a wrong command line.
+/// Exits with a usage error.
 fn misused(kind: ErrorKind, text: &str) -> ! {
     CommandLine::command().error(kind, text).exit()
 }
 
-/// Looks at a place.
+/// Runs a command that changes nothing.
 fn looked(place: &dyn Backend, look: &Look) -> Result<Report, Fault> {
     let mut report = match look {
         Look::List => streams::list(place),

@@ -12,9 +12,9 @@ use unicode_width::UnicodeWidthStr;
 pub(crate) struct Report {
     parts: Vec<Part>,
     records: Vec<Value>,
-    /// True if the command has found what somebody has to mend.
+    /// True if the command found something that an operator has to mend.
     pub(crate) is_bad: bool,
-    /// The reason why a part of a change is not done.
+    /// Why a part of a change was not done.
     pub(crate) failed: Option<Fault>,
 }
 
@@ -24,7 +24,7 @@ enum Part {
     Line(Cell),
 }
 
-/// Returns the record of a row: its fields, its type, and these fields more.
+/// Returns the record of a row: its fields, its type, and the fields in `more`.
 pub(crate) fn record<'f>(kind: &str, row: &impl Serialize, more: impl IntoIterator<Item = (&'f str, Value)>) -> Value {
     let mut record = serde_json::to_value(row).unwrap_or_default();
     record["type"] = kind.into();
@@ -32,7 +32,7 @@ pub(crate) fn record<'f>(kind: &str, row: &impl Serialize, more: impl IntoIterat
     record
 }
 
-/// A text in a table, with its meaning.
+/// A text in a table, with its style.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     text: String,
@@ -56,7 +56,7 @@ impl<T: Into<String>> From<T> for Cell {
 }
 
 impl Cell {
-    /// Makes a cell that stands at the right of its column.
+    /// Makes a right-aligned cell.
     pub(crate) fn number(number: u64) -> Self {
         Self { is_number: true, ..Self::from(crate::format::number(number)) }
     }
@@ -66,7 +66,7 @@ impl Cell {
         number.map_or_else(|| Self { is_number: true, ..Self::from("-") }, Self::number)
     }
 
-    /// Makes a number that is bad unless it is 0.
+    /// Makes a cell that is bad unless its number is 0.
     pub(crate) fn bad_number(number: u64) -> Self {
         if number > 0 { Self::number(number).bad() } else { Self::number(number) }
     }
@@ -85,7 +85,7 @@ impl Cell {
 }
 
 impl Report {
-    /// Makes an empty answer, of a command that has found something bad or nothing.
+    /// Makes an empty answer.
     pub(crate) fn of(is_bad: bool) -> Self {
         Self { is_bad, ..Self::default() }
     }

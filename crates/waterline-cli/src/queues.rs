@@ -156,7 +156,7 @@ pub(crate) fn schedules(place: &dyn Backend, name: &str) -> Result<Report, Fault
     }
     let rows = periodics.iter().map(|periodic| periodic_row(periodic, now)).collect();
     report.table(&["PERIODIC", "SCHEDULE", "LAST TICK", "NEXT TICK", "LAST RUN", "SKIPPED", "DAMAGE"], rows);
-    // A database keeps them, and so does a page.
+    // Databases and pages know the schedules.
     if place.store().is_some() {
         report.line(Cell::from("Only its process knows the schedule and the next tick of each.").faint());
     }

@@ -1,5 +1,5 @@
-//! The rows that a place shows. Each is read from what `serde` writes of the library's own value,
-//! so the files, a page and a database have one form, which is that of `--json`, too.
+//! The rows that a place shows. Each is read from the library's own value as `serde` writes it, so
+//! files, pages and databases share one form, which is also that of `--json`.
 
 use crate::error::Fault;
 use crate::format::At;
@@ -7,13 +7,13 @@ use serde::de::{DeserializeOwned, Deserializer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Reads rows from what somebody has written as JSON.
+/// Converts a value into rows by way of JSON.
 pub(crate) fn read<T: DeserializeOwned>(value: impl Serialize) -> Result<T, Fault> {
     let read = serde_json::to_value(value).and_then(serde_json::from_value);
     read.map_err(|error| Fault::new(format!("an answer has another form than this version of the tool knows: {error}")))
 }
 
-/// An integer above 2^53 is a text in the answers of a page.
+/// An integer. A page sends one above 2^53 as a string.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Exact {
@@ -34,7 +34,7 @@ fn maybe_exact<'d, D: Deserializer<'d>>(from: D) -> Result<Option<u64>, D::Error
     Ok(Option::<Number>::deserialize(from)?.map(|number| number.0))
 }
 
-/// A consumer as its progress is saved, and what its process says of it, where that was asked.
+/// A consumer: its saved progress, and what its process says of it, where that was asked.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct Consumer {
@@ -54,7 +54,7 @@ pub(crate) struct Consumer {
     /// The log that it reads, if that is known.
     #[serde(default)]
     pub(crate) log: Option<String>,
-    /// The reason why its records cannot be read.
+    /// Why its records cannot be read.
     pub(crate) unreadable: Option<String>,
     #[serde(flatten)]
     pub(crate) advice: Advice,
@@ -65,7 +65,7 @@ pub(crate) struct Consumer {
 }
 
 impl Consumer {
-    /// Returns the last halt, if the job at which it halted is not done.
+    /// Returns the last halt, if its job is still not done.
     pub(crate) fn standing_halt(&self) -> Option<&Halt> {
         self.last_halt.as_ref().filter(|halt| self.next.is_none_or(|next| next <= halt.index))
     }
@@ -90,7 +90,7 @@ pub(crate) struct Live {
     pub(crate) state: String,
     #[serde(default, deserialize_with = "maybe_exact")]
     pub(crate) head: Option<u64>,
-    /// `None`: nobody knows the head.
+    /// `None` if the head is unknown.
     #[serde(default, deserialize_with = "maybe_exact")]
     pub(crate) lag: Option<u64>,
     #[serde(deserialize_with = "exact")]
@@ -98,12 +98,12 @@ pub(crate) struct Live {
     /// The rate of the last minute.
     #[serde(default)]
     pub(crate) jobs_per_second: Option<f64>,
-    /// The time for which the oldest unprocessed job has been there.
+    /// The age of the oldest unprocessed job.
     #[serde(default)]
     pub(crate) behind_seconds: Option<f64>,
     #[serde(default)]
     pub(crate) seconds_left: Option<f64>,
-    /// The jobs that are tried again, if this consumer alone was asked for.
+    /// The jobs in retry, if only this consumer was asked for.
     #[serde(default)]
     pub(crate) retrying: Vec<Retry>,
 }
@@ -122,7 +122,7 @@ pub(crate) struct Advice {
     pub(crate) command: Option<String>,
 }
 
-/// The verdict of the library, as it is written.
+/// The verdict of the library, as `serde` writes it.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
@@ -132,7 +132,7 @@ pub(crate) enum Verdict {
     NeedsYou,
 }
 
-/// A job of a consumer that is tried again.
+/// A job of a consumer that is retried.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Retry {
     #[serde(deserialize_with = "exact")]
@@ -151,7 +151,7 @@ pub(crate) struct Log {
     pub(crate) first: u64,
     #[serde(deserialize_with = "maybe_exact")]
     pub(crate) head: Option<u64>,
-    /// The items below the first one that only parked jobs keep.
+    /// How many items below the first one are kept only for parked jobs.
     #[serde(default)]
     pub(crate) parked: u64,
     pub(crate) codec: String,
@@ -205,7 +205,7 @@ pub(crate) struct Queue {
     /// What is left over: dead and damaged jobs, and those without a handler.
     #[serde(default)]
     pub(crate) also: Vec<Advice>,
-    /// The rates of the last minute, where somebody counts.
+    /// The rates of the last minute, where they are counted.
     #[serde(default)]
     pub(crate) pushes_per_second: Option<f64>,
     #[serde(default)]
@@ -238,7 +238,7 @@ pub(crate) struct OldestReady {
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Jobs {
     pub(crate) jobs: Vec<Job>,
-    /// The cursor of the next page; `None`: there is none.
+    /// The cursor of the next page, if there is one.
     pub(crate) next: Option<String>,
 }
 
@@ -271,7 +271,7 @@ pub(crate) struct Job {
     pub(crate) more: Map<String, Value>,
 }
 
-/// The progress that the worker of a job shows.
+/// The progress that a worker reports for its job.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Progress {
     pub(crate) fraction: f64,
@@ -279,11 +279,11 @@ pub(crate) struct Progress {
     pub(crate) at: At,
 }
 
-/// One job, with all that belongs to it.
+/// A job with its payload and its related jobs.
 #[derive(Clone, Debug)]
 pub(crate) struct Whole {
     pub(crate) job: Job,
-    /// Its payload as people read it: pretty JSON, or hexadecimal digits.
+    /// Pretty JSON, or hexadecimal digits.
     pub(crate) payload: String,
     pub(crate) waits_for: Vec<String>,
     pub(crate) awaited_by: Vec<String>,
@@ -306,15 +306,15 @@ pub(crate) struct Periodic {
 /// A worker of a queue.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Worker {
-    /// The name under which it claims; that of the program, if files say no more.
+    /// The name under which it claims; from files, that of its program.
     pub(crate) name: Option<String>,
     pub(crate) process: Option<u32>,
     pub(crate) host: Option<String>,
     pub(crate) language: Option<String>,
     pub(crate) version: Option<String>,
-    /// `None`: it takes all.
+    /// `None` if it takes all.
     pub(crate) kinds: Option<Vec<String>>,
-    /// `None`: it has no bound, or has not said it.
+    /// `None` if it has no bound, or has not reported it.
     pub(crate) slots: Option<u32>,
     pub(crate) busy: u32,
     pub(crate) began: Option<At>,
@@ -322,14 +322,14 @@ pub(crate) struct Worker {
     pub(crate) silent_for: u64,
     pub(crate) is_silent: bool,
     pub(crate) is_stopping: bool,
-    /// Its jobs, the oldest first: some of them.
+    /// Some of its jobs, the oldest first.
     pub(crate) jobs: Vec<WorkerJob>,
     pub(crate) newest_ran_for: Option<u64>,
-    /// The time until its jobs come back, if it stays silent.
+    /// How long until its jobs come back, if it stays silent.
     pub(crate) lease_left: Option<u64>,
 }
 
-/// A job that a worker has.
+/// A job that a worker runs.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct WorkerJob {
     pub(crate) id: String,

@@ -1,4 +1,4 @@
-//! The page for a store that no application serves: read-only, until somebody interrupts it.
+//! A read-only page for a store that no application serves, until it is interrupted.
 
 use crate::end::End;
 use crate::error::Fault;
@@ -25,7 +25,7 @@ pub(crate) fn run(path: &Path, addr: &str) -> Result<(), End> {
     }
     let served = page.serve(addr).map_err(|error| {
         let text = error.to_string();
-        // The words of the library name its call.
+        // The error of the library names its method, not the variable.
         Fault::new(text.replace("with Page::token", &format!("in {TOKEN}")))
     })?;
     let (shown, mut out) = (plain(&path.display().to_string()), io::stdout().lock());

@@ -82,7 +82,7 @@ pub(crate) fn show(place: &dyn Backend, name: &str) -> Result<Report, Fault> {
     Ok(report)
 }
 
-/// Says what only the process knows.
+/// Adds what only the process knows.
 fn live_lines(report: &mut Report, consumer: &Consumer, live: &Live) {
     for advice in consumer.all_advice() {
         let sentence = Cell::from(advice.sentence.as_str());
@@ -215,7 +215,7 @@ fn parked_row(job: &Parked, now: At) -> Vec<Cell> {
     ]
 }
 
-/// Lists the moves of a consumer that were made on purpose.
+/// Lists the seeks and skips of a consumer.
 pub(crate) fn history(place: &dyn Backend, name: &str) -> Result<Report, Fault> {
     backend::consumer(place, name)?;
     let (moves, now) = (place.history(name)?, At::now());

@@ -1,5 +1,4 @@
-//! The live screen: a thread looks, and this one draws and listens to the keys. So a place that
-//! answers slowly does not hold the keys up.
+//! The live screen. A thread of its own looks, so that a slow place does not hold up the keys.
 
 mod history;
 mod lines;
@@ -21,13 +20,13 @@ use std::io::{self, IsTerminal};
 use std::sync::mpsc::TryRecvError;
 use std::time::Duration;
 
-/// The longest time between two looks for a new answer, for keys, and for a signal.
+/// How often the loop checks for a new answer, for keys, and for a signal.
 const BEAT: Duration = Duration::from_millis(100);
 
-/// The lines that a page key moves.
+/// How many lines a page key scrolls.
 const PAGE: u16 = 10;
 
-/// The wish that a key stands for.
+/// What a key asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wish {
     Quit,
@@ -42,7 +41,7 @@ fn wish(event: &Event) -> Wish {
         return Wish::Nothing;
     }
     match code {
-        // A terminal without line discipline sends Ctrl-C as a key, and no signal.
+        // In raw mode a terminal sends Ctrl-C as a key, not as a signal.
         KeyCode::Char('c' | 'd') if modifiers.contains(KeyModifiers::CONTROL) => Wish::Quit,
         KeyCode::Char('q' | 'Q') | KeyCode::Esc => Wish::Quit,
         KeyCode::Up | KeyCode::Char('k') => Wish::Up(1),
@@ -54,7 +53,7 @@ fn wish(event: &Event) -> Wish {
     }
 }
 
-/// Shows the screen until somebody has seen enough.
+/// Shows the screen until the user quits.
 pub(crate) fn run(way: Way, every: Duration) -> Result<(), End> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         let text = "top needs a terminal: `list --watch` and `queues --watch` need none";
@@ -62,7 +61,7 @@ pub(crate) fn run(way: Way, every: Duration) -> Result<(), End> {
     }
     let news = watch(way, every)?;
     let gone = || Fault::new("the thread that looks has ended, and its message says why");
-    // A wrong path is one line, and no screen.
+    // A wrong path fails before the screen opens.
     let first = news.recv().map_err(|_| gone())??;
     let mut top = Top::default();
     top.take(Ok(first));
@@ -89,7 +88,7 @@ pub(crate) fn run(way: Way, every: Duration) -> Result<(), End> {
         if !event::poll(BEAT)? {
             continue;
         }
-        // All that has come, before it is drawn once.
+        // Take all pending events, then draw once.
         while event::poll(Duration::ZERO)? {
             let event = event::read()?;
             is_new |= matches!(event, Event::Resize(..));

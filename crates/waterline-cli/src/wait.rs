@@ -1,8 +1,8 @@
-//! A wait that is as long as it is said to be.
+//! A wait that spurious wake-ups do not shorten.
 
 use std::time::{Duration, Instant};
 
-/// Waits for this long: a parked thread may wake up by itself.
+/// Parks the thread for at least this long.
 pub(crate) fn wait(pause: Duration) {
     let begun = Instant::now();
     while let Some(left) = pause.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {

@@ -37,13 +37,13 @@ impl Worker {
     fn heard_of(&self) -> String {
         match (self.silent_for, self.process) {
             (0, Some(_)) => "now".to_owned(),
-            // Of one beside a store nothing is known but its jobs.
+            // Of the worker of a store, only the jobs are known.
             (0, None) => "-".to_owned(),
             (silent, _) => format!("{} ago", millis(silent)),
         }
     }
 
-    /// Says what becomes of the jobs of one that is no longer heard of; `None`: it is heard of.
+    /// Says what happens to the jobs of a silent worker; `None` if it is not silent.
     pub(crate) fn lost(&self) -> Option<String> {
         let left = match self.lease_left {
             None => "when its program is started again".to_owned(),
@@ -58,8 +58,7 @@ impl Worker {
         self.is_silent.then(|| format!("no longer heard of; {jobs}"))
     }
 
-    /// The place among the workers: those first that are no longer heard of and still have jobs,
-    /// and those last that have none.
+    /// The sort key: silent workers with jobs come first, silent ones without jobs last.
     fn rank(&self) -> u8 {
         match (self.is_silent, self.busy) {
             (true, 1..) => 0,
@@ -102,7 +101,7 @@ pub(crate) fn summed(workers: &[Worker]) -> String {
     text
 }
 
-/// Lists the workers of a queue: those first that are no longer heard of and still have jobs.
+/// Lists the workers of a queue, silent ones that still have jobs first.
 pub(crate) fn workers(place: &dyn Backend, name: &str, most: usize) -> Result<Report, Fault> {
     check_queue(place, name)?;
     let (mut workers, now, mut report) = (place.workers(name)?, At::now(), Report::default());
@@ -127,7 +126,7 @@ pub(crate) fn workers(place: &dyn Backend, name: &str, most: usize) -> Result<Re
     Ok(report)
 }
 
-/// Says what helps where no worker is seen.
+/// Says what helps if no worker is seen.
 fn none(place: &dyn Backend, name: &str) -> String {
     let none = format!("The queue {name:?} has no worker.");
     match (place.store(), place.holders()) {

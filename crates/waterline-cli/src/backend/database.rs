@@ -14,11 +14,10 @@ use waterline_postgres::postgres::{Config, NoTls};
 use waterline_postgres::{PgOptions, PgStore};
 use waterline_queue::QueueAdmin;
 
-/// The answer to an address that cannot be read.
+/// The error for a URL that cannot be parsed.
 const NO_URL: &str = "the URL is none of a database, or has a part behind its ? that this tool does not know: write it as \
                       postgres://user@host:5432/database";
 
-/// A database.
 pub(crate) struct Database {
     store: PgStore,
     /// Its host and its name, without a password.
@@ -27,9 +26,9 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// Connects to it. Nothing is made: its programs migrate.
+    /// Connects. Creates nothing: the programs of the database migrate it.
     pub(crate) fn connect(url: &str, schema: &str) -> Result<Self, Fault> {
-        // The error may repeat the text, which may have a password.
+        // The driver's error may repeat the URL, with a password in it.
         let address = Address::of(url)?;
         let mut config: Config = address.rest.parse().map_err(|_| Fault::new(NO_URL))?;
         passfile::complete(&mut config, |name| std::env::var(name).ok().filter(|value| !value.is_empty()))?;

@@ -1,4 +1,4 @@
-//! The files of a store, and those who have it open.
+//! The files of a store, and the processes that have it open.
 
 use super::handles::{self, Handles};
 use super::{Backend, Holder, Holders, Made, Wanted, redrive_each};
@@ -12,14 +12,13 @@ use std::path::{Path, PathBuf};
 use waterline::{Store, StoreOptions};
 use waterline_queue::{Queue, QueueOptions};
 
-/// The files of a directory whose locks say who has its store open: that of SQLite, and that of
-/// RocksDB.
+/// The files whose locks show who has a store open: that of SQLite, and that of RocksDB.
 const LOCKS: [&str; 2] = ["waterline.sqlite-lock", "LOCK"];
 
-/// The number of lists of locks that are read before it is said that nobody has a store open.
+/// How often the list of locks is read before a store counts as not open.
 const LISTS: usize = 3;
 
-/// The files of a store, at a look.
+/// The files of a store, open read-only.
 pub(crate) struct Files {
     path: PathBuf,
     store: Store,
@@ -27,13 +26,13 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Opens the store to look at it. Nothing is written, and nothing is made.
+    /// Opens the store read-only. Nothing is written or created.
     pub(crate) fn look(path: &Path) -> Result<Self, Fault> {
         let store = open(Store::options().read_only(), path)?;
         Ok(Self { path: path.to_owned(), store, handles: Handles::default() })
     }
 
-    /// Opens a queue. Only a look has options here: they change nothing of it.
+    /// Opens a queue with default options, which a read-only store does not save.
     fn handle(&self, name: &str) -> Result<Queue, Fault> {
         self.handles.of(name, || Ok(Queue::open(&self.store, name, QueueOptions::default())?))
     }
@@ -76,12 +75,12 @@ impl Backend for Files {
         read(self.handle(queue)?.periodics()?)
     }
 
-    /// A store has one worker: the process that has it open. Jobs that are saved as running without
-    /// it are those of a process that has died.
+    /// The only worker of a store is the process that has it open. Without one, jobs that are saved
+    /// as running belong to a process that died.
     fn workers(&self, queue: &str) -> Result<Vec<Worker>, Fault> {
         let mut workers: Vec<Worker> = read(self.handle(queue)?.workers()?)?;
         match self.holders() {
-            // Without a job that runs, nothing tells if it has a runner.
+            // Without a running job, nothing tells whether the process has a runner.
             Holders::One(holder) => {
                 for worker in &mut workers {
                     (worker.process, worker.name) = (Some(holder.process), Some(holder.program.clone()));
@@ -110,7 +109,6 @@ impl Backend for Files {
         }
     }
 
-    /// Returns those who have the store open, as the system tells.
     fn holders(&self) -> Holders {
         holders(&self.path)
     }
@@ -121,7 +119,7 @@ impl Backend for Files {
     }
 
     fn change(self: Box<Self>, change: &Change, seen: Option<&str>) -> Result<Made, Fault> {
-        // The look is closed by then, so the store is open once.
+        // Close the read-only store first, so that the store is open only once.
         let Self { path, store, handles } = *self;
         drop((store, handles));
         let store = open_to_change(&path, matches!(change, Change::Seek { new: true, .. }))?;
@@ -145,7 +143,7 @@ impl Backend for Files {
             Change::Check { .. } => {
                 return Err(Fault::new("a consumer looks at its source in its process alone: use --url"));
             }
-            // Its plan has refused it.
+            // Already refused when the change was planned.
             Change::RemoveQueue { .. } => return Err(Fault::new("a queue is removed from a database alone")),
             Change::OfQueue(change) => return handles::change(&Queue::admin(&store, change.queue())?, change, seen),
         }
@@ -153,7 +151,7 @@ impl Backend for Files {
     }
 }
 
-/// Opens the store in a directory, or in a file of the user's.
+/// Opens the store in a directory, or in an SQLite file of the user's.
 pub(crate) fn open(options: StoreOptions, path: &Path) -> Result<Store, Fault> {
     #[cfg(feature = "sqlite")]
     if path.is_file() {
@@ -182,8 +180,8 @@ fn open_directory(_options: StoreOptions, path: &Path) -> Result<Store, Fault> {
     )))
 }
 
-/// Opens a store to change it, while nobody else has it open. Nothing is made, unless a new name
-/// is wanted. (The store is there: the plan has looked at it.)
+/// Opens a store for a change, unless another process has it open. New names are created only with
+/// `makes_names`. (The store exists: the change was planned from it.)
 fn open_to_change(path: &Path, makes_names: bool) -> Result<Store, Fault> {
     let in_use = |path: &Path| {
         let who = match holders(path) {
@@ -196,7 +194,7 @@ fn open_to_change(path: &Path, makes_names: bool) -> Result<Store, Fault> {
             path.display()
         ))
     };
-    // RocksDB puts its text log aside before it finds that another process has the database.
+    // Ask first: RocksDB rotates its text log before it finds that the database is locked.
     if matches!(holders(path), Holders::One(_)) {
         return Err(in_use(path));
     }
@@ -204,9 +202,9 @@ fn open_to_change(path: &Path, makes_names: bool) -> Result<Store, Fault> {
     opened.map_err(|fault| if fault.is_locked { in_use(path) } else { fault })
 }
 
-/// Returns those who have a store open, as the system tells.
+/// Returns who has a store open, according to the operating system.
 fn holders(path: &Path) -> Holders {
-    // The system hands this list out in pieces: one that changes meanwhile may lack a line.
+    // The kernel hands this list out in pieces, so a line may be missing if it changes meanwhile.
     for _ in 0..LISTS {
         let Ok(locks) = fs::read_to_string("/proc/locks") else { return Holders::Unknown };
         if let Some(holder) = holder(path, &locks) {
@@ -216,7 +214,7 @@ fn holders(path: &Path) -> Holders {
     Holders::None
 }
 
-/// Returns the files whose locks say who has a store open.
+/// Returns the files whose locks show who has a store open.
 fn locks_of(path: &Path) -> Vec<PathBuf> {
     if !path.is_file() {
         return LOCKS.map(|name| path.join(name)).to_vec();
@@ -239,8 +237,7 @@ fn holder(path: &Path, locks: &str) -> Option<Holder> {
     None
 }
 
-/// Returns what tells a file from all others, whatever the paths are that lead to it: its disk, and
-/// its number there.
+/// Identifies a file by its device and inode, whatever path leads to it.
 #[cfg(unix)]
 fn identity(file: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
@@ -262,8 +259,8 @@ fn holder_of(line: &str, inode: u64) -> Option<u32> {
     process.parse().ok().filter(|process| is_ours && *process > 0)
 }
 
-/// True unless the process is seen to have no such file open: another disk may have the same inode.
-/// In a container the file has another path.
+/// False if the process visibly does not have the file open: another disk may have the same inode.
+/// Paths are not compared, since a container has its own.
 fn has_open(process: u32, file: (u64, u64)) -> bool {
     let Ok(open) = fs::read_dir(format!("/proc/{process}/fd")) else { return true };
     open.flatten().any(|open| identity(&open.path()) == Some(file))

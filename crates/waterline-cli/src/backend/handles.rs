@@ -1,4 +1,4 @@
-//! Queues that are open in this process: those of a store and those of a database.
+//! Open queues of a store or a database, and what commands do with them.
 
 use super::{Made, Wanted};
 use crate::advice;
@@ -11,13 +11,13 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use waterline_queue::{JobInfo, NewJob, Queue, QueueAdmin, Waits};
 
-/// The most of a payload that is shown.
+/// The longest text of a payload that is shown.
 const PAYLOAD: usize = 64 * 1024;
 
-/// The related jobs that are listed.
+/// How many related jobs are listed at most.
 const RELATED: usize = 500;
 
-/// The queues that are open.
+/// The open queues, by name.
 pub(super) struct Handles<Q>(RefCell<BTreeMap<String, Q>>);
 
 impl<Q> Default for Handles<Q> {
@@ -27,7 +27,7 @@ impl<Q> Default for Handles<Q> {
 }
 
 impl<Q: Clone> Handles<Q> {
-    /// Returns a queue as it is open, or opens it.
+    /// Returns the open queue of this name, or opens it.
     pub(super) fn of(&self, name: &str, open: impl FnOnce() -> Result<Q, Fault>) -> Result<Q, Fault> {
         if let Some(queue) = self.0.borrow().get(name) {
             return Ok(queue.clone());
@@ -38,7 +38,7 @@ impl<Q: Clone> Handles<Q> {
     }
 }
 
-/// Returns what the library says of a queue.
+/// Returns the status of a queue as a row.
 pub(super) fn row(queue: &Queue) -> Result<Row, Fault> {
     let status = queue.status()?;
     let oldest = status.oldest_ready.as_ref();
@@ -74,11 +74,11 @@ fn payload(job: &JobInfo) -> String {
     if text.len() <= PAYLOAD { text } else { cut(&text, PAYLOAD) + "\n(cut)" }
 }
 
-/// Makes a change. It needs none of the options of the queue, which only its program knows. A job
-/// that has left the state in which it was seen stays as it is.
+/// Makes a change without the options of the queue, which only its program knows. A job that has
+/// left the state `seen` stays as it is.
 pub(super) fn change(queue: &QueueAdmin, change: &QueueChange, seen: Option<&str>) -> Result<Made, Fault> {
     let look = queue.look();
-    // One that cannot be read has no state.
+    // A job that cannot be read has no state.
     let state = |id: &str| look.state(id).ok().flatten().map(|state| state.to_string());
     let left = |id: &str, seen: &str| {
         let state = state(id).unwrap_or_else(|| "gone".to_owned());
@@ -101,7 +101,7 @@ pub(super) fn change(queue: &QueueAdmin, change: &QueueChange, seen: Option<&str
         }
         QueueChange::Cancel { id, .. } => {
             let state = state(id);
-            // The error of a job that has died meanwhile stays, and so does one that runs again.
+            // Keep the error of a job that died meanwhile, and a job that runs again.
             if let Some((seen, now)) = seen.zip(state.as_deref())
                 && is_over(seen) != is_over(now)
             {
@@ -124,7 +124,7 @@ pub(super) fn change(queue: &QueueAdmin, change: &QueueChange, seen: Option<&str
     Ok(Made::default())
 }
 
-/// True for the state of a job that nothing runs any more.
+/// True for a final state: nothing runs the job any more.
 pub(super) fn is_over(state: &str) -> bool {
     ["finished", "dead", "damaged"].contains(&state)
 }

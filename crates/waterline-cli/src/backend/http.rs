@@ -1,4 +1,4 @@
-//! Requests to a page, and the one line for each way in which they fail.
+//! Requests to a page, and a one-line error for each way in which they fail.
 
 use crate::error::Fault;
 use crate::format::{cut, plain};
@@ -14,25 +14,25 @@ use ureq::{Agent, Body};
 /// The variable with the token of a page.
 const TOKEN: &str = "WATERLINE_TOKEN";
 
-/// The variable with headers for a login that stands before a page: `Name: value`, one a line.
+/// The variable with headers for a login proxy before a page: one `Name: value` per line.
 const HEADER: &str = "WATERLINE_HEADER";
 
-/// The variable with the longest time for an answer, in seconds.
+/// The variable with the timeout for an answer, in seconds.
 const TIMEOUT: &str = "WATERLINE_TIMEOUT";
 
-/// The longest time for an answer, if nobody says so: a look may wait for a disk.
+/// The default timeout for an answer: a look may wait for a disk.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The longest time for a connection.
+/// The timeout for a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// The largest answer. A page of 500 jobs with long errors has some 10 MB.
 const LARGEST: u64 = 64 * 1024 * 1024;
 
-/// The longest text of a server in an error.
+/// The longest part of a server's text in an error, in characters.
 const TEXT: usize = 500;
 
-/// A page of `waterline-ui`, as a client of HTTP sees it.
+/// An HTTP client of a `waterline-ui` page.
 pub(super) struct Client {
     agent: Agent,
     /// The address of the page, without a slash at its end.
@@ -69,12 +69,12 @@ impl Client {
         let scheme = uri.scheme_str().unwrap_or("http");
         let origin = header_value(&format!("{scheme}://{host}"), "the host of the URL")?;
         let patience = seconds(variable(TIMEOUT)?.as_deref())?;
-        // A token for this machine goes to no proxy.
+        // A token for this machine must not go through a proxy.
         let is_here = matches!(uri.host(), Some("localhost" | "127.0.0.1" | "[::1]"));
         let mut config = Agent::config_builder()
             .timeout_global(Some(patience))
             .timeout_connect(Some(CONNECT.min(patience)))
-            // A redirect leads to a form for people, or to another host, which is to have no token.
+            // A redirect leads to a login form, or to another host, which must not get the token.
             .max_redirects(0)
             .max_redirects_will_error(false)
             .http_status_as_error(false)
@@ -121,13 +121,13 @@ impl Client {
                 let to = location.map_or_else(|| "elsewhere".to_owned(), |to| format!("to {}", cut(&to, TEXT)));
                 Err(refuse(format!("{} leads {to}: name the page itself, or pass its login with {HEADER}", self.base)))
             }
-            // A proxy before the page gives up, and the page goes on.
+            // A proxy has given up, but the page may go on with the change.
             (502 | 504, None) if is_change => Err(refuse(self.in_doubt(&format!("the answer is {status}")))),
             (_, json) => Err(refuse(self.why(status, kind.as_deref(), json.as_ref()))),
         }
     }
 
-    /// Says why an answer is no success, or is none of a page.
+    /// Explains an answer that is an error, or that does not come from a page.
     fn why(&self, status: StatusCode, kind: Option<&str>, json: Option<&Value>) -> String {
         let said = json.and_then(|json| json["error"].as_str()).map(|text| cut(text, TEXT));
         match (status.as_u16(), said) {
@@ -180,12 +180,12 @@ impl Client {
     }
 }
 
-/// Reads an address, as somebody may have copied it from a browser.
+/// Parses the address of a page, which may be copied from a browser.
 fn address(url: &str) -> Result<(String, Uri), Fault> {
     let bare = url.split('#').next().unwrap_or_default();
     let whole = if bare.contains("://") { bare.to_owned() } else { format!("http://{bare}") };
     let whole = whole.trim_end_matches('/').to_owned();
-    // A password is not to be repeated on a screen.
+    // Never show a password.
     let shown = || match whole.rsplit_once('@') {
         Some((_, host)) => format!("…@{host}"),
         None => whole.clone(),
@@ -204,7 +204,7 @@ fn address(url: &str) -> Result<(String, Uri), Fault> {
     }
 }
 
-/// Returns a variable of the environment, unless it is empty.
+/// Returns an environment variable, unless it is empty.
 fn variable(name: &str) -> Result<Option<String>, Fault> {
     match std::env::var(name) {
         Ok(value) if !value.trim().is_empty() => Ok(Some(value)),
@@ -222,7 +222,7 @@ fn seconds(text: Option<&str>) -> Result<Duration, Fault> {
     })
 }
 
-/// Returns the headers of each request. An error never repeats a variable.
+/// Returns the headers of each request. An error never repeats a variable, which may be secret.
 fn headers() -> Result<Vec<(HeaderName, HeaderValue)>, Fault> {
     let mut headers = Vec::new();
     for line in variable(HEADER)?.unwrap_or_default().lines().filter(|line| !line.trim().is_empty()) {
@@ -247,7 +247,7 @@ fn header_value(value: &str, what: &str) -> Result<HeaderValue, Fault> {
     HeaderValue::from_str(value).map_err(|_| Fault::new(format!("{what} has characters that no header has")))
 }
 
-/// Returns a text as a part of an address.
+/// Percent-encodes a part of a URL.
 fn encoded(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }

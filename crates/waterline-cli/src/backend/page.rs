@@ -1,4 +1,4 @@
-//! A page that the application serves, with what its processes know. Changes are made there.
+//! The page of an application: it shows what the process knows, and makes the changes itself.
 
 use super::handles::is_over;
 use super::http::{Client, Refused};
@@ -13,16 +13,15 @@ use crate::rows::{
 use serde_json::{Value, json};
 use ureq::http::StatusCode;
 
-/// The rows that are asked for at once: the most that a page gives.
+/// Rows per request: the most that a page returns.
 const CHUNK: &str = "500";
 
-/// A page.
 pub(crate) struct Page {
     client: Client,
 }
 
 impl Page {
-    /// Reads the address and the variables with a token. The first look says if there is a page.
+    /// Reads the address and the variables. Whether there is a page shows at the first request.
     pub(crate) fn new(url: &str) -> Result<Self, Fault> {
         Ok(Self { client: Client::new(url)? })
     }
@@ -38,7 +37,7 @@ impl Page {
         )))
     }
 
-    /// Returns all rows of a list of a consumer that comes in pages.
+    /// Returns all rows of a paged list of a consumer.
     fn all_of(&self, view: &str, consumer: &str, rows: &str, next: &str) -> Result<Vec<Value>, Fault> {
         match self.all(view, ("stream", consumer), rows, next) {
             Err(Refused { status: StatusCode::NOT_FOUND, .. }) if self.is_unnamed(consumer)? => Ok(Vec::new()),
@@ -46,7 +45,7 @@ impl Page {
         }
     }
 
-    /// Returns all rows of a list that comes in pages.
+    /// Returns all rows of a paged list.
     fn all(&self, view: &str, of: (&str, &str), rows: &str, next: &str) -> Result<Vec<Value>, Refused> {
         let (mut all, mut from) = (Vec::new(), 0);
         loop {
@@ -59,12 +58,12 @@ impl Page {
                 Value::String(next) => next.parse().ok(),
                 next => next.as_u64(),
             };
-            // A list that goes back would never end.
+            // A list that goes backwards would never end.
             from = behind.filter(|behind| *behind > from).ok_or_else(|| self.odd(view))?;
         }
     }
 
-    /// True if the progress of a consumer on the page has no name, so that no record of it is kept.
+    /// True if a consumer's progress has no name, so that no records of it are kept.
     fn is_unnamed(&self, consumer: &str) -> Result<bool, Fault> {
         let overview = self.overview()?;
         let mut rows = overview["streams"].as_array().into_iter().flatten();
@@ -75,7 +74,7 @@ impl Page {
         Fault::new(format!("the page at {} answers in another form than this tool knows: {view}", self.client.base))
     }
 
-    /// Returns a change as the page takes it. The plan has seen its job in the state `seen`.
+    /// Returns the request for a change. `seen` is the state of its job when it was planned.
     fn request(change: &Change, seen: Option<&str>) -> Value {
         match change {
             Change::Redrive { name, index, .. } => json!({"action": "redrive", "stream": name, "index": index}),
@@ -109,15 +108,14 @@ impl Page {
                 json!({"action": "push", "queue": queue, "kind": kind, "payload": payload, "id": id})
             }
             QueueChange::Cancel { id, .. } => {
-                // The page tells jobs that are over from others, so that nobody removes the error
-                // of one that died since the plan has seen it.
+                // Two requests, so that the error of a job that died since the plan is not removed.
                 let action = if seen.is_some_and(is_over) { "remove" } else { "cancel" };
                 json!({"action": action, "queue": queue, "id": id})
             }
         }
     }
 
-    /// One by one: a consumer that has ended redrives none itself.
+    /// Redrives one by one, since a consumer that has ended redrives nothing itself.
     fn redrive_all(&self, name: &str) -> Result<Made, Fault> {
         let parked: Vec<_> = self.parked(name)?.iter().map(|job| job.index).collect();
         Ok(redrive_each(name, &parked, |index| self.change_parked("redrive", name, index)))
@@ -128,14 +126,14 @@ impl Page {
         Ok(discard_each(name, &parked, &which.range(), |index| self.change_parked("discard", name, index)))
     }
 
-    /// Makes a change of one parked job of several.
+    /// Changes one of several parked jobs.
     fn change_parked(&self, action: &str, name: &str, index: u64) -> Result<(), NotDone> {
         let refused = match self.client.change(&json!({"action": action, "stream": name, "index": index})) {
             Ok(_said) => return Ok(()),
             Err(refused) => refused,
         };
         Err(match refused.status {
-            // It may be the consumer that is not there.
+            // The consumer may be what was not found.
             StatusCode::NOT_FOUND if self.parked(name)?.iter().all(|job| job.index != index) => NotDone::Gone,
             StatusCode::NOT_FOUND | StatusCode::CONFLICT => NotDone::This(refused.fault),
             _ => NotDone::All(refused.fault),
@@ -253,14 +251,14 @@ impl Backend for Page {
     }
 }
 
-/// Returns a consumer of the store of the page, which the page may not show.
+/// Reads a consumer that the page's store has, but that the page may not show.
 fn saved_consumer(mut row: Value) -> Result<Consumer, Fault> {
     let name: String = read(&row["name"])?;
     said(&mut row, |reason| advice::of_stream(reason, &name));
     read(row)
 }
 
-/// Joins what is saved of a consumer with its row on the page.
+/// Merges the saved record of a consumer with its row on the page.
 fn consumer(saved: Consumer, mut row: Value) -> Result<Consumer, Fault> {
     let mut live = row["status"].take();
     for field in ["jobs_per_second", "behind_seconds", "seconds_left"] {
@@ -307,7 +305,7 @@ fn job(mut view: Value) -> Result<Whole, Fault> {
     let payload = view["payload"].take();
     let mut text: String = read(&payload["text"])?;
     if payload["form"] == "json" && payload["is_cut"] == false {
-        // The record has it as it is, and the text is as people read it.
+        // The record keeps the JSON value; the text is for people.
         view["payload"] = serde_json::from_str(&text).unwrap_or_default();
     }
     if payload["is_cut"] == true {

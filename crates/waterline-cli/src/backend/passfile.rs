@@ -1,5 +1,5 @@
-//! The passwords of databases: the variable and the file that the programs of PostgreSQL know. An
-//! address has none, since everybody who lists the processes would see it.
+//! Database passwords, from the variable and the file that the programs of PostgreSQL use. A URL
+//! may not have one, since it would show in every list of processes.
 
 use crate::error::Fault;
 use std::fs;
@@ -7,12 +7,11 @@ use std::path::{Path, PathBuf};
 use waterline_postgres::postgres::Config;
 use waterline_postgres::postgres::config::Host;
 
-/// The answer to an address with a password in it. It does not repeat it.
+/// The error for a URL with a password, which it does not repeat.
 const IN_URL: &str = "the URL has a password, which everybody sees who lists the processes: set PGPASSWORD, or put a line into a \
                       passfile (~/.pgpass, or the file that PGPASSFILE names): host:port:database:user:password";
 
-/// Gives the connection its password: that of the variable, or that of the first line of the
-/// passfile that fits.
+/// Sets the password: from the variable, or from the first line of the passfile that matches.
 pub(super) fn complete(config: &mut Config, variable: impl Fn(&str) -> Option<String>) -> Result<(), Fault> {
     if config.get_password().is_some() {
         return Err(Fault::new(IN_URL));
@@ -25,7 +24,7 @@ pub(super) fn complete(config: &mut Config, variable: impl Fn(&str) -> Option<St
     let Some(file) = named.or_else(|| Some(Path::new(&variable("HOME")?).join(".pgpass"))) else { return Ok(()) };
     let Ok(lines) = fs::read_to_string(&file) else { return Ok(()) };
     if let Some(password) = find(&lines, &wanted(config)) {
-        // The programs of PostgreSQL pass such a file by, and then say that a password is missing.
+        // The programs of PostgreSQL ignore such a file, and then report a missing password.
         if is_open_to_others(&file) {
             let file = file.display();
             return Err(Fault::new(format!("the passfile {file} can be read by others: chmod 600 {file}")));
@@ -35,7 +34,7 @@ pub(super) fn complete(config: &mut Config, variable: impl Fn(&str) -> Option<St
     Ok(())
 }
 
-/// Returns the host, the port, the database and the user of a connection, as a passfile has them.
+/// Returns the host, port, database and user of a connection, in the order of a passfile.
 fn wanted(config: &Config) -> [String; 4] {
     let host = match config.get_hosts() {
         [Host::Tcp(host), ..] => host.clone(),
@@ -48,7 +47,7 @@ fn wanted(config: &Config) -> [String; 4] {
     [host, port.to_string(), config.get_dbname().unwrap_or(user).to_owned(), user.to_owned()]
 }
 
-/// Returns the password of the first line that fits.
+/// Returns the password of the first line that matches.
 fn find(lines: &str, wanted: &[String; 4]) -> Option<String> {
     let lines = lines.lines().filter(|line| !line.starts_with('#')).map(fields);
     let mut fitting = lines.filter(|fields| {
@@ -57,12 +56,12 @@ fn find(lines: &str, wanted: &[String; 4]) -> Option<String> {
     fitting.next().map(|mut fields| fields.swap_remove(4))
 }
 
-/// Returns the fields of a line. A backslash takes its meaning from a colon or a backslash.
+/// Splits a line into fields. A backslash escapes a colon or a backslash.
 fn fields(line: &str) -> Vec<String> {
     let mut fields = vec![String::new()];
     let mut letters = line.chars();
     while let Some(letter) = letters.next() {
-        // (The password itself is the rest of the line, which may have colons.)
+        // The password is the rest of the line, and may have colons.
         match letter {
             ':' if fields.len() < 5 => fields.push(String::new()),
             '\\' => fields.last_mut().into_iter().for_each(|field| field.extend(letters.next())),

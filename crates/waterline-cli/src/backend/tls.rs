@@ -1,8 +1,7 @@
 //! The connection to a database over TLS.
 //!
-//! The driver knows no more of `sslmode` than if TLS is wanted. So this reads the parts of the
-//! address that the programs of PostgreSQL know, and is stricter than they are: whoever wants TLS
-//! gets a server that has proved its name.
+//! The driver takes from `sslmode` only whether TLS is wanted. So this module reads the parameters
+//! that the programs of PostgreSQL know, and is stricter: with TLS, a server has to prove its name.
 
 use crate::error::Fault;
 use percent_encoding::percent_decode_str;
@@ -13,19 +12,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// An address without the parts that the driver does not know.
+/// A URL, split into what the driver knows and what it does not.
 #[derive(Debug, PartialEq)]
 pub(super) struct Address {
-    /// The rest, for the driver.
+    /// The URL for the driver.
     pub(super) rest: String,
-    /// The file with the authorities that vouch for the server, if it is not the system.
+    /// The file of trusted authorities; `None` for those of the system.
     pub(super) authorities: Option<PathBuf>,
 }
 
 impl Address {
     pub(super) fn of(url: &str) -> Result<Self, Fault> {
         let (mut rest, mut authorities) = (url.to_owned(), None);
-        // The driver takes what stands before the first @ for a user and a password.
+        // The driver takes everything before the first @ as user and password.
         let behind = url.find('@').unwrap_or_default();
         if let Some((server, query)) = url[behind..].split_once('?') {
             let (mut kept, mut is_encrypted, mut has_authorities) = (Vec::new(), false, false);
@@ -35,7 +34,7 @@ impl Address {
                         is_encrypted = true;
                         kept.push("sslmode=require");
                     }
-                    // Each of these may be without TLS.
+                    // Each of these allows a connection without TLS.
                     Some(("sslmode", "disable" | "allow" | "prefer")) => kept.push("sslmode=disable"),
                     Some(("sslmode", _)) => return Err(Fault::new(MODES)),
                     Some(("sslrootcert", file)) => {
@@ -46,7 +45,7 @@ impl Address {
                     _ => kept.push(part),
                 }
             }
-            // Somebody who names them does not want a password to be readable on its way.
+            // Whoever names authorities does not want to send a password unencrypted.
             if has_authorities && !is_encrypted {
                 return Err(Fault::new("sslrootcert is for a connection over TLS: add sslmode=require to the URL"));
             }
@@ -60,7 +59,7 @@ impl Address {
         let (mut roots, mut why) = (RootCertStore::empty(), String::new());
         match &self.authorities {
             Some(file) => read(file, &mut roots)?,
-            // Some that this library cannot read are in the list of each system.
+            // Every system has some certificates that this library cannot parse.
             None => {
                 let found = rustls_native_certs::load_native_certs();
                 roots.add_parsable_certificates(found.certs);
@@ -94,10 +93,10 @@ fn read(file: &Path, roots: &mut RootCertStore) -> Result<(), Fault> {
 const MODES: &str =
     "this tool does not know that sslmode: it is require or verify-full, or disable for a connection without TLS";
 
-/// The way out if nobody vouches for a server.
+/// What helps if no authority vouches for a server.
 const NAME_IT: &str = "name the file of its authority with sslrootcert=FILE in the URL";
 
-/// Says what helps if a server has not proved its name, by the words of the library.
+/// Says what helps if a server has not proved its name, judged by the text of the error.
 pub(super) fn advice(text: &str) -> Option<&'static str> {
     let helps = [
         ("UnknownIssuer", NAME_IT),

@@ -1,4 +1,4 @@
-//! The ways to a place, as a command line names them.
+//! The three ways to a place: `--store`, `--url` and `--postgres`.
 
 use super::Backend;
 #[cfg(feature = "postgres")]
@@ -10,7 +10,7 @@ use crate::error::Fault;
 use clap::error::ErrorKind;
 use std::path::PathBuf;
 
-/// The way to a place, as a command line names it.
+/// The way to a place, as the command line names it.
 #[derive(Clone, Debug)]
 pub(crate) enum Way {
     Store(PathBuf),
@@ -23,10 +23,7 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    /// Reads it.
-    ///
-    /// # Errors
-    /// The misuse: there is none, or more than one.
+    /// Reads the way from a command line. The error is its misuse: there is none, or more than one.
     pub(crate) fn of(line: &CommandLine) -> Result<Self, (ErrorKind, &'static str)> {
         let postgres = line.postgres.clone().map(|url| Self::Postgres { url, schema: line.schema.clone() });
         let ways = [line.store.clone().map(Self::Store), line.url.clone().map(Self::Url), postgres];
@@ -44,7 +41,7 @@ impl Way {
     }
 }
 
-/// Opens a place to look at it.
+/// Opens a place for a look.
 pub(crate) fn open(way: &Way) -> Result<Box<dyn Backend>, Fault> {
     Ok(match way {
         Way::Store(path) => Box::new(Files::look(path)?),

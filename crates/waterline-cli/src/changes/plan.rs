@@ -1,16 +1,15 @@
-//! A change that is planned, and not made so far.
+//! A change that is planned, and not made yet.
 
 use serde_json::{Map, Value};
 
-/// A change that is planned.
 pub(super) struct Plan {
     /// The command.
     pub(super) change: &'static str,
     /// The change in words, behind "would": `redrive job 3 of "blocks"`.
     pub(super) what: String,
-    /// The fields of its record, beside those that each change has.
+    /// The fields of its record, beyond those that each change has.
     pub(super) fields: Map<String, Value>,
-    /// The state in which it has seen the job.
+    /// The state of the job when the change was planned.
     pub(super) seen: Option<String>,
 }
 

@@ -71,7 +71,7 @@ fn removes(queue: &str, id: &str, state: &str) -> String {
     format!("remove the {state} job {id:?} of the queue {queue:?}")
 }
 
-/// Says what a change has done, if that may be other than what was planned.
+/// Says what a change did, where that can differ from the plan.
 pub(super) fn done(change: &QueueChange, made: &Map<String, Value>) -> Option<String> {
     match change {
         QueueChange::Requeue { queue, id: None, .. } => Some(requeues(queue, made.get("requeued")?.as_u64()?)),
@@ -83,7 +83,7 @@ pub(super) fn done(change: &QueueChange, made: &Map<String, Value>) -> Option<St
     }
 }
 
-/// Plans a pause of a consumer, or its end.
+/// Plans to pause or to resume a consumer.
 fn of_consumer(place: &dyn Backend, name: &str, pauses: bool) -> Result<Plan, Fault> {
     consumer(place, name)?;
     if !place.has_processes() {
@@ -106,7 +106,7 @@ fn in_state(place: &dyn Backend, queue: &str, id: &str, state: State) -> Result<
     Err(Fault::new(format!("the job {id:?} of the queue {queue:?} is {}, and not {wanted}", job.state)))
 }
 
-/// Returns the state of a job. One whose row cannot be read has a state, too: it can be removed.
+/// Returns the state of a job. One that cannot be read is damaged, and can be removed.
 fn state(place: &dyn Backend, queue: &str, id: &str) -> Result<String, Fault> {
     let fault = match place.job(queue, id) {
         Ok(Some(whole)) => return Ok(whole.job.state),

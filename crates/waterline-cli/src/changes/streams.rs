@@ -29,7 +29,7 @@ pub(super) fn redrive(place: &dyn Backend, name: &str, index: Option<u64>) -> Re
     Ok(Plan::new("redrive", what, json!({ "consumer": name, "indices": jobs })))
 }
 
-/// Says that so many parked jobs are redriven.
+/// Describes the redrive of this many parked jobs.
 pub(super) fn redrives(name: &str, many: u64) -> String {
     format!("redrive {} of {name:?}", count(many, "parked job"))
 }
@@ -38,7 +38,7 @@ pub(super) fn discard(place: &dyn Backend, name: &str, index: u64) -> Result<Pla
     let of = consumer(place, name)?;
     let error = match place.parked(name) {
         Ok(parked) => cut(&find(&parked, name, index)?.error, ERROR),
-        // It may be this record that cannot be read. If it is another one, the change finds out.
+        // The unreadable record may be this one. If it is another, the change finds out.
         Err(fault) if fault.is_damage || of.unreadable.is_some() => fault.to_string(),
         Err(fault) => return Err(fault),
     };
@@ -54,7 +54,7 @@ pub(super) fn discard_all(place: &dyn Backend, name: &str, which: Parked) -> Res
     Ok(Plan::new("discard", what, json!({ "consumer": name, "indices": jobs })))
 }
 
-/// Says that so many parked jobs are given up.
+/// Describes the discard of this many parked jobs.
 pub(super) fn discards(name: &str, many: u64) -> String {
     format!("discard {} of {name:?}, so that nothing runs them any more", count(many, "parked job"))
 }
@@ -73,7 +73,7 @@ pub(super) fn skip(place: &dyn Backend, name: &str, index: u64) -> Result<Plan, 
     Ok(Plan::new("skip", what, json!({ "consumer": name, "index": index })))
 }
 
-/// Plans the first place of a consumer of which nothing is saved.
+/// Plans the first job of a consumer that has nothing saved.
 pub(super) fn seek_new(place: &dyn Backend, name: &str, next: u64) -> Result<Plan, Fault> {
     if place.consumer(name)?.is_some() {
         return Err(Fault::new(format!("there is a consumer {name:?}: seek it without --new")));
@@ -96,17 +96,14 @@ pub(super) fn seek(place: &dyn Backend, name: &str, next: u64) -> Result<Plan, F
     Ok(Plan::new("seek", what, json!({ "consumer": name, "from": from, "to": next, "log": consumer.log })))
 }
 
-/// What cannot be known of a source.
+/// The caveat for a source that is no log of this place.
 const UNKNOWN: &str = "its source is not known here: if it begins above this job, the consumer does not start";
 
-/// What becomes of effects.
+/// The caveat for jobs that run again.
 const TWICE: &str = "a transactional consumer makes their effects twice; to make them anew, remove them with the \
                      progress in one write: StoreProgress::remove_with";
 
-/// Says what the source has, if it is a log.
-///
-/// # Errors
-/// The log begins above the job that is to be the next one.
+/// Says which items the source has, if it is a log. Fails if they begin above the next job.
 fn there(place: &dyn Backend, log: Option<&str>, next: u64) -> Result<String, Fault> {
     let Some(log) = log else { return Ok(UNKNOWN.to_owned()) };
     let logs = place.logs()?;

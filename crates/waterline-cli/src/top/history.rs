@@ -1,27 +1,26 @@
-//! The last numbers of each name, for rates and for the small plots.
+//! The latest numbers of each consumer and queue, for rates and small plots.
 
 use super::seen::Seen;
 use crate::format::At;
 use crate::rows::Consumer;
 use std::collections::{BTreeMap, VecDeque};
 
-/// The numbers that are kept of a name.
+/// How many numbers are kept per name.
 const KEPT: usize = 60;
 
-/// The numbers of all names.
 #[derive(Default)]
 pub(super) struct Histories {
-    /// The jobs a second of each consumer.
+    /// Jobs per second, by consumer.
     streams: BTreeMap<String, History>,
-    /// The jobs of each queue that wait.
+    /// Waiting jobs, by queue.
     queues: BTreeMap<String, History>,
 }
 
-/// The numbers of one name, the newest one last.
+/// The numbers of one name, the newest last.
 #[derive(Default)]
 struct History {
     values: VecDeque<f64>,
-    /// The number of jobs that were done, and when that was.
+    /// How many jobs were done, and when.
     last: Option<(u64, At)>,
 }
 
@@ -34,13 +33,13 @@ impl History {
     }
 }
 
-/// Returns the number of jobs that are done.
+/// Returns how many jobs are done.
 fn done(consumer: &Consumer) -> Option<u64> {
     Some(consumer.next?.saturating_add(consumer.done_ahead))
 }
 
 impl Histories {
-    /// Notes what a look has found, and forgets the names that have gone.
+    /// Records what a look found, and forgets names that are gone.
     pub(super) fn note(&mut self, seen: &Seen) {
         self.streams.retain(|name, _| seen.consumers.iter().any(|consumer| consumer.name == *name));
         for consumer in &seen.consumers {
@@ -48,7 +47,7 @@ impl Histories {
             let live = consumer.live.as_ref().and_then(|live| live.jobs_per_second);
             let since = history.last.zip(done(consumer)).and_then(|((before, at), now)| {
                 let seconds = seen.at.0.saturating_sub(at.0) as f64 / 1e3;
-                // A seek back is no work.
+                // A seek back counts as no work.
                 (seconds > 0.0).then(|| now.saturating_sub(before) as f64 / seconds)
             });
             if let Some(rate) = live.or(since) {
@@ -64,17 +63,17 @@ impl Histories {
         }
     }
 
-    /// Returns the jobs a second of a consumer; `None` before the second look.
+    /// Returns the jobs per second of a consumer; `None` before the second look.
     pub(super) fn rate(&self, consumer: &str) -> Option<f64> {
         self.streams.get(consumer)?.values.back().copied()
     }
 
-    /// Returns the last rates of a consumer as a plot of so many columns at most.
+    /// Returns the last rates of a consumer as a plot of at most this many columns.
     pub(super) fn of_stream(&self, consumer: &str, columns: usize) -> String {
         self.streams.get(consumer).map(|history| plot(&history.values, columns)).unwrap_or_default()
     }
 
-    /// Returns the last numbers of waiting jobs of a queue as a plot of so many columns at most.
+    /// Returns the last numbers of waiting jobs as a plot of at most this many columns.
     pub(super) fn of_queue(&self, queue: &str, columns: usize) -> String {
         self.queues.get(queue).map(|history| plot(&history.values, columns)).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! The lines of the screen, from what was seen.
+//! Lays out the lines of the screen.
 
 use super::history::Histories;
 use super::seen::Seen;
@@ -11,13 +11,13 @@ use ratatui::text::{Line, Span};
 use std::time::Duration;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// The most columns of a plot.
+/// The widest plot, in columns.
 const PLOT: usize = 24;
 
-/// The most workers of a queue that are named.
+/// How many lost workers of a queue are named.
 const LOST: usize = 3;
 
-/// The look of a text: it has a colour where there are some.
+/// The style of a text, with a colour where colours are wanted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
     Plain,
@@ -42,7 +42,7 @@ impl Look {
     }
 }
 
-/// The columns of a row, and what is said below it.
+/// The columns of a row, and the lines below it.
 type Row = (Vec<Part>, Vec<(String, Look)>);
 
 /// Makes lines of one width and with or without colours.
@@ -51,7 +51,7 @@ struct Pen {
     colour: bool,
 }
 
-/// A part of a row, which stands at the left or at the right of its column.
+/// A cell of a row, aligned left or right.
 enum Part {
     Left(String),
     Right(String),
@@ -62,8 +62,7 @@ impl Pen {
         Line::from(Span::styled(fit(&plain(text), self.width), look.style(self.colour)))
     }
 
-    /// Returns rows as lines, whose columns are as wide as they need. The sentence of each row
-    /// comes behind it.
+    /// Lays out rows in columns as wide as needed, each with its lines below it.
     fn table(&self, head: &[&str], rows: Vec<Row>) -> Vec<Line<'static>> {
         let text = |part: &Part| match part {
             Part::Left(text) | Part::Right(text) => text.width(),
@@ -91,7 +90,7 @@ impl Pen {
     }
 }
 
-/// Returns a text in so many columns at most.
+/// Shortens a text to at most `width` columns.
 fn fit(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -107,7 +106,7 @@ fn fit(text: &str, width: usize) -> String {
     if width > 0 { cut + "…" } else { String::new() }
 }
 
-/// The lines above what can be scrolled, those, and the last line.
+/// Returns the head, the lines that can be scrolled, and the foot.
 pub(super) fn all(top: &Top, width: u16, colour: bool) -> (Vec<Line<'static>>, Vec<Line<'static>>, Line<'static>) {
     let pen = Pen { width: usize::from(width), colour };
     let (mut head, mut body) = (Vec::new(), Vec::new());
@@ -127,7 +126,7 @@ pub(super) fn all(top: &Top, width: u16, colour: bool) -> (Vec<Line<'static>>, V
     (head, body, pen.line("q quits, arrows scroll", Look::Faint))
 }
 
-/// Says how many need somebody.
+/// Says how many need an operator.
 fn summary(seen: &Seen) -> (String, Look) {
     let stuck = seen.consumers.iter().filter(|consumer| consumer.all_advice().any(Advice::needs_you)).count()
         + seen.queues.iter().filter(|queue| queue.as_ref().map_or(true, Queue::needs_you)).count();
@@ -174,7 +173,7 @@ fn maybe(value: Option<u64>) -> Part {
     Part::Right(value.map_or_else(dash, number))
 }
 
-/// A store does not know who reads a log. One of the same name mostly does.
+/// A store does not know who reads a log. Mostly it is the consumer of the same name.
 fn log_head(seen: &Seen, consumer: &Consumer) -> Option<u64> {
     seen.logs.iter().find(|log| log.name == consumer.name)?.head
 }
@@ -183,9 +182,9 @@ fn lag_in_log(seen: &Seen, consumer: &Consumer) -> Option<u64> {
     Some(log_head(seen, consumer)?.saturating_add(1).saturating_sub(consumer.next?))
 }
 
-/// Returns what is said of a consumer: why it does not move, what is left over, and what helps.
+/// Returns the lines below a consumer: why it does not move, what is left over, and what helps.
 fn of_stream(consumer: &Consumer) -> Vec<(String, Look)> {
-    // Of one that is only saved, the life says it in fewer words.
+    // For a consumer that is only saved, its life says the same in fewer words.
     let is_plain = |advice: &&Advice| advice.reason != "saved";
     let saved = match consumer.life_open {
         _ if consumer.advice.reason != "saved" => None,
@@ -239,7 +238,7 @@ fn queues(pen: &Pen, seen: &Seen, histories: &Histories) -> Vec<Line<'static>> {
     )
 }
 
-/// Returns what is said of a queue.
+/// Returns the lines below a queue.
 fn of_queue(queue: Result<&Queue, &(String, String)>) -> Vec<(String, Look)> {
     match queue {
         Ok(queue) => queue.all_advice().flat_map(of_advice).collect(),
@@ -247,8 +246,8 @@ fn of_queue(queue: Result<&Queue, &(String, String)>) -> Vec<(String, Look)> {
     }
 }
 
-/// Returns what is said of the workers of a queue: all of them in a line, and a line for each of
-/// the first that are no longer heard of and still have jobs.
+/// Returns a line for all workers of a queue, and one for each of the first silent workers that
+/// still have jobs.
 fn of_workers(workers: &Result<Vec<Worker>, String>) -> Vec<(String, Look)> {
     let workers = match workers {
         Ok(workers) => workers,

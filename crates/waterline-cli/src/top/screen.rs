@@ -1,5 +1,5 @@
-//! The terminal while the screen is open. It is as it was before after each end: that of this
-//! value, a panic on any thread, a signal.
+//! The terminal while the screen is open. It is restored however that ends: by a drop of
+//! [`Screen`], a panic on any thread, or a signal.
 
 use super::lines;
 use super::state::Top;
@@ -10,7 +10,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The screen, which is drawn on the second page of the terminal.
+/// The screen, drawn on the alternate buffer of the terminal.
 pub(super) struct Screen {
     terminal: DefaultTerminal,
     colour: bool,
@@ -18,7 +18,7 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    /// Takes the terminal. A panic gives it back before it prints its message.
+    /// Takes over the terminal. A panic restores it before it prints its message.
     pub(super) fn open(colour: bool) -> io::Result<Self> {
         let told_to_end = Arc::<AtomicBool>::default();
         #[cfg(unix)]
@@ -28,17 +28,17 @@ impl Screen {
         } {
             signal_hook::flag::register(signal, Arc::clone(&told_to_end))?;
         }
-        // A terminal that is taken in part is given back, too.
+        // Restore a terminal that was taken over only in part, too.
         let terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
         Ok(Self { terminal, colour, told_to_end })
     }
 
-    /// True once a signal has come.
+    /// True once a signal has asked the program to end.
     pub(super) fn is_told_to_end(&self) -> bool {
         self.told_to_end.load(Ordering::Relaxed)
     }
 
-    /// Draws everything, and bounds what is above the screen.
+    /// Draws everything, and limits how far it is scrolled.
     pub(super) fn draw(&mut self, top: &mut Top) -> io::Result<()> {
         let colour = self.colour;
         self.terminal.draw(|frame| {

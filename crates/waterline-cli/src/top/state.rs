@@ -4,14 +4,13 @@ use super::history::Histories;
 use super::seen::Seen;
 use crate::error::Fault;
 
-/// The state of the screen.
 #[derive(Default)]
 pub(crate) struct Top {
     pub(super) seen: Option<Seen>,
-    /// The reason why the last look has failed.
+    /// Why the last look failed.
     pub(super) failed: Option<String>,
     pub(super) histories: Histories,
-    /// The lines that are above the screen.
+    /// How many lines are scrolled past.
     pub(super) scroll: u16,
 }
 
@@ -22,7 +21,7 @@ impl Top {
                 self.histories.note(&seen);
                 (self.seen, self.failed) = (Some(seen), None);
             }
-            // It looks again: an operator may be about to restore the store.
+            // The next look may succeed: an operator may be restoring the store.
             Err(fault) => self.failed = Some(fault.to_string()),
         }
     }

@@ -1,4 +1,4 @@
-//! The terminal after a panic: this program is started once more, in a terminal of the test.
+//! The terminal after a panic: the test starts this program again, in a terminal of its own.
 
 use super::screen::Screen;
 use portable_pty::{CommandBuilder, PtySize, native_pty_system};
@@ -22,7 +22,7 @@ fn a_panic_restores_the_terminal_before_its_message() {
     let mut child = pty.slave.spawn_command(command).unwrap();
     drop(pty.slave);
     let mut bytes = Vec::new();
-    // A terminal whose programs have gone ends with an error on Linux.
+    // On Linux, a read fails once the programs in the terminal are gone.
     let _the_end = pty.master.try_clone_reader().unwrap().read_to_end(&mut bytes);
     assert!(!child.wait().unwrap().success());
     let said = String::from_utf8_lossy(&bytes);

@@ -11,7 +11,7 @@ use waterline_postgres::PgOptions;
 use waterline_queue::{NewJob, Outcome, QueueOptions, Runner};
 use waterline_ui::{Page, Watched};
 
-/// Looks at a view of a page.
+/// Requests a view of a page, as JSON.
 fn view(addr: SocketAddr, path: &str) -> Value {
     let mut stream = TcpStream::connect(addr).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {addr}\r\nAuthorization: Bearer {TOKEN}\r\nConnection: close\r\n\r\n")
@@ -22,12 +22,11 @@ fn view(addr: SocketAddr, path: &str) -> Value {
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
 }
 
-/// Returns the worker of this name.
 fn named<'w>(workers: &'w [Value], name: &str) -> &'w Value {
     workers.iter().find(|worker| worker["name"] == name).unwrap_or_else(|| panic!("{name}: {workers:#?}"))
 }
 
-/// Who lost jobs comes first.
+/// A long list is cut, and workers that lost jobs come first.
 fn a_large_fleet_is_shown_in_part(client: &mut Client, addr: SocketAddr) {
     let many = "INSERT INTO waterline.worker (queue, number, name, slots, began, seen)
         SELECT q.id, 100 + n, 'many ' || n, 2, waterline.clock(), waterline.clock() FROM waterline.queue q, generate_series(1, 60) n";
@@ -70,7 +69,7 @@ fn workers_show_jobs_and_when_lost_ones_return() {
     {
         assert!(text.contains(part), "{part}: {text}");
     }
-    // Its process has died: 41 s ago of a lease of 60 s.
+    // Its process died 41 s ago, with a lease of 60 s.
     client
         .batch_execute(
             "UPDATE waterline.worker SET seen = seen - 41000, began = began - 41000 WHERE name = 'w1';
@@ -85,7 +84,7 @@ fn workers_show_jobs_and_when_lost_ones_return() {
     let first = text.lines().find(|line| line.starts_with('w')).unwrap();
     assert!(first.contains("no longer heard of; its 2 jobs come back in 1"), "it comes first: {text}");
     assert!(at.text("workers mail --limit 1").contains("and 1 worker more: --limit 0 shows all"));
-    // A runner here, and what a page says of all of them.
+    // Start a runner here, too, and look at all workers through its page.
     let runner = Runner::builder(&mail).on("digest", |_job, ()| Ok(Outcome::Done)).max_processing(3).start().unwrap();
     let served = Page::of([Watched::from(&mail)]).token(TOKEN).serve("127.0.0.1:0").unwrap();
     let page = At::url(&format!("http://{}", served.addr()));

@@ -1,4 +1,4 @@
-//! The tool at a database in PostgreSQL: a real server, as the tests of the engine start it.
+//! The tool at a real PostgreSQL server, started as in the tests of the engine.
 #![cfg(unix)]
 
 mod fleet;
@@ -20,7 +20,7 @@ use waterline_postgres::{PgOptions, PgStore};
 use waterline_queue::{Accept, Every, Limit, NewJob, QueueOptions};
 use waterline_ui::{Page, Watched};
 
-/// A database with two consumers that have ended, one of them at a job that failed, and a queue.
+/// A database with a queue and two consumers that have ended, one of them at a failed job.
 struct World {
     database: Database,
     store: PgStore,
@@ -49,7 +49,7 @@ impl World {
         mail.push(NewJob::new("welcome", "carl").unwrap().id("carl")).unwrap();
         mail.accept(Accept::new()).unwrap().expect("it is ready").bury("no such customer").unwrap();
         mail.push(NewJob::new("welcome", "dora").unwrap().id("dora")).unwrap();
-        // A worker in another language has died: its lease is over, and nobody takes the job back.
+        // A worker in another language has died: its lease is over, but nothing takes its job back.
         let died = "SELECT waterline.claim('mail'); UPDATE waterline.job SET at = 1 WHERE state = 'running'";
         database.client().batch_execute(died).unwrap();
         mail.push(NewJob::new("welcome", "ann").unwrap().id("ann")).unwrap();
@@ -63,7 +63,7 @@ fn url(database: &Database, user: &str) -> String {
     format!("postgres://{user}@127.0.0.1:{}/{}", Server::shared().port(), database.name)
 }
 
-/// Returns all rows of the schema, but for the numbers of jobs that a look keeps for the next one.
+/// Returns all rows of the schema but those of `tally`, in which a look may cache counts.
 fn rows(client: &mut Client) -> Vec<String> {
     let tables =
         "SELECT tablename::text FROM pg_tables WHERE schemaname = 'waterline' AND tablename <> 'tally' ORDER BY 1";
@@ -111,7 +111,7 @@ fn each_look_shows_the_data_and_changes_no_row() {
     assert_eq!(rows(&mut client), before);
     let dora = &world.at.records("job mail dora")[0];
     assert_eq!((&dora["state"], &dora["crashes"]), (&json!("running"), &json!(0)));
-    // A queue without any worker.
+    // Add a queue without any worker.
     let late = "SELECT waterline.create_queue('late'); SELECT waterline.push('late', 'k', '1');
         UPDATE waterline.job SET at = at - 600000, since = since - 600000 WHERE kind = 'k'";
     client.batch_execute(late).unwrap();
@@ -119,7 +119,7 @@ fn each_look_shows_the_data_and_changes_no_row() {
     let found =
         doctor.contains("a job that was due 600s ago, and no worker is heard of\n    Start a worker for its kind.");
     assert!(found, "{doctor}");
-    // Each problem of the doctor is what the tables say that it needs somebody, and no other one.
+    // The doctor reports exactly what the tables say needs an operator.
     let needs_you = |table: &str| {
         let records = world.at.records(table);
         let is_one = |record: &Value| {
@@ -164,7 +164,7 @@ fn changes_obey_the_database_and_keep_its_options() {
     change("cancel mail ann", "remove the ready job \"ann\"");
     let pushed = change("push mail welcome {\"to\":\"eve\"}", "push a job of the kind \"welcome\"");
     assert_eq!(at.records(&format!("job mail {}", pushed["id"].as_str().unwrap()))[0]["payload"], json!({"to": "eve"}));
-    // The database knows the bound.
+    // The database enforces the bound.
     assert_eq!(at.call("push mail welcome 1 --yes").code, 0);
     at.refused("push mail welcome 2 --yes", 1, &["full"]);
     change("pause mail", "pause the queue \"mail\"");
@@ -173,7 +173,7 @@ fn changes_obey_the_database_and_keep_its_options() {
     assert_eq!(options(), before);
     at.refused("remove-queue mail --yes", 1, &["has workers"]);
     at.refused("remove-queue nosuch --yes", 1, &["nosuch"]);
-    // No lease is left, and no worker claims.
+    // Let all leases end; no worker claims.
     world
         .database
         .client()
@@ -246,7 +246,7 @@ fn a_foreign_database_is_refused_and_stays_empty() {
     }
     let schemas = "SELECT count(*) FROM pg_namespace WHERE nspname IN ('waterline', 'other')";
     assert_eq!(empty.client().query_one(schemas, &[]).unwrap().get::<_, i64>(0), 0);
-    // One that could be reached is refused as well, and says which way a password goes.
+    // A reachable one is refused as well, and says how to pass the password.
     let known = url(&empty, "postgres:s3cret");
     At::postgres(&known).refused("list", 1, &["the URL has a password", "PGPASSWORD", "passfile"]);
     let gone = format!("postgres://ann:s3cret@127.0.0.1:{}/gone", Server::shared().port());
@@ -278,7 +278,7 @@ fn schedules_show_their_text_and_next_tick() {
     assert!(record["next_tick"].is_u64(), "{record}");
 }
 
-/// Another process runs the jobs, and this one sees none of their starts and ends.
+/// Another process runs the jobs, so this one sees none of their starts and ends.
 #[test]
 fn a_page_without_the_runner_shows_only_push_rates() {
     let world = World::new();
@@ -288,7 +288,7 @@ fn a_page_without_the_runner_shows_only_push_rates() {
     let served = Page::of([Watched::from(&mail)]).token(program::TOKEN).serve("127.0.0.1:0").unwrap();
     let page = At::url(&format!("http://{}", served.addr()));
     let rate = |name: &str| page.records("queues")[0][name].as_f64();
-    // Its own pushes it knows.
+    // It knows only its own pushes.
     common::eventually("two samples", || rate("pushes_per_second").is_some());
     assert_eq!(["starts_per_second", "ends_per_second"].map(rate), [None, None]);
 }

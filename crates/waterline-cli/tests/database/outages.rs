@@ -1,12 +1,12 @@
-//! What an operator reads in an outage, with three worker processes on a real server: in each the
-//! page, the doctor and the log say what it is, and what helps, within three seconds.
+//! What an operator reads in an outage, with three worker processes on a real server: the page, the
+//! doctor and the log name the cause and what helps within three seconds.
 
 use crate::server::{End, Server};
 use crate::workers::{Fleet, LEASE, SLOTS, STREAM, Worker, within};
 use std::time::{Duration, Instant};
 use waterline_queue::{JobState, NewJob};
 
-/// Longer than anything here takes; only a test that fails waits for it.
+/// Waits until this is true, and returns the time at which it was.
 fn eventually(what: &str, is_true: impl FnMut() -> bool) -> Instant {
     common::eventually(what, is_true);
     Instant::now()
@@ -17,7 +17,7 @@ fn hanging_jobs_are_named_by_the_oldest() {
     let fleet = Fleet::start(Server::shared(), "hangs");
     (0..3 * SLOTS + 2).for_each(|n| fleet.push("hangs", &format!("h{n}")));
     let full = eventually("all slots to be busy", || fleet.queue.counts().running == 3 * SLOTS as u64);
-    // Three workers claim at once, so any of the first jobs is the oldest one.
+    // Three workers claim at once, so any of the first jobs may be the oldest.
     let sentence = "the queue \"mail\" stands still: 6 slots of 3 workers are busy; the oldest, \"h";
     fleet.says(full + LEASE, &[sentence, "Find out what that job waits for.", "job mail h"], "the queue stands still");
 }
@@ -25,7 +25,7 @@ fn hanging_jobs_are_named_by_the_oldest() {
 #[test]
 fn a_job_that_kills_processes_dies_and_is_named() {
     let mut fleet = Fleet::start(Server::shared(), "poison");
-    // Two of them die, one after the other.
+    // Two workers die, one after the other.
     fleet.push("poison", "p");
     let mut died = Vec::new();
     for _ in 0..2 {
@@ -33,7 +33,7 @@ fn a_job_that_kills_processes_dies_and_is_named() {
         died.push(first);
         let at = fleet.workers.iter_mut().position(Worker::has_died).unwrap();
         let gone = fleet.workers.remove(at);
-        // The others hear of it when its lease is over.
+        // The others learn of it when its lease is over.
         if died.len() == 1 {
             within(first + LEASE, "the log", || {
                 let said: Vec<_> = fleet.workers.iter().map(Worker::said).collect();
@@ -59,7 +59,7 @@ fn an_unknown_kind_needs_an_operator_at_once() {
     let sentence = "4 jobs of kind \"receipt\" are due, and no worker that is here has it";
     let parts = [sentence, "Start a worker that has a handler for them", "jobs mail --state ready --kind receipt"];
     fleet.says(Instant::now(), &parts, "kind=\"receipt\"");
-    // One that has it takes them, and nothing is said any more.
+    // A worker with that kind takes them, and the finding goes away.
     let _other = Worker::start(&fleet.database, Server::shared(), "w4", "receipt");
     let done = eventually("all to be done", || fleet.queue.counts().finished == 4);
     for (who, at) in fleet.doctors() {
@@ -117,16 +117,15 @@ fn a_stopped_database_is_named_and_work_resumes() {
         said.contains("cannot be").then_some(()).ok_or(said)
     });
     server.start_again();
-    // A connection of before is found broken first.
+    // The first calls may fail on a broken connection of before.
     eventually("a push", || fleet.queue.push(NewJob::new("welcome", &()).unwrap().id("bob")).is_ok());
     eventually("the second job to be done", || fleet.queue.counts().finished == 2);
 }
 
-/// The bytes beyond which no table grows on a full disk. The files of the log have as many.
+/// The size in bytes beyond which no table can grow on the full disk. Log files have the same size.
 const FULL: u64 = 1 << 20;
 
-/// Jobs that have ended, more than that, of which a page of the table has room for four and for
-/// nothing else.
+/// Inserts ended jobs beyond that size, four of which fill a page of the table exactly.
 const OLD: &str = "INSERT INTO waterline.ended (number, queue, kind, payload, pushed, since, place, priority, died)
     SELECT -n, 0, 'old', repeat('x', 1900), 0, 0, 0, 2, false FROM generate_series(1, 560) n";
 
@@ -152,14 +151,14 @@ fn a_full_disk_is_named_and_work_resumes() {
     eventually("all jobs to be done", || fleet.queue.counts().finished == 200);
 }
 
-/// It takes a minute of real time: so long a source may fail before it needs an operator.
+/// Takes a minute of real time: a source may fail that long before it needs an operator.
 #[test]
 fn a_source_outage_needs_an_operator_after_a_minute() {
     let server = Server::shared();
     let database = server.database();
     drop(database.store(waterline_postgres::PgOptions::new()));
     let begun = Instant::now();
-    // One has the name, and the others wait for it.
+    // One of them gets the name, and the others wait for it.
     let workers = ["w1", "w2", "w3"].map(|name| Worker::start(&database, server, name, STREAM));
     let says = |since: Instant, parts: &[&str]| {
         within(since, "the page", || {

@@ -1,4 +1,4 @@
-//! A server that takes no connection without TLS.
+//! A server that accepts no connection without TLS.
 
 use crate::program::At;
 use crate::server::tls::server;
@@ -14,7 +14,7 @@ fn a_tls_server_must_prove_its_name() {
     let of = |host: &str, more: &str| {
         At::postgres(&format!("postgres://postgres@{host}:{}/{}?{more}", server.port(), database.name))
     };
-    // The process that listens reads its file somewhat later.
+    // The listening process reloads its files with a delay.
     common::eventually("a server that wants TLS", || of("127.0.0.1", "").call("queues").code == 1);
     let file = format!("sslrootcert={}", authority.display());
     for mode in ["require", "verify-full"] {

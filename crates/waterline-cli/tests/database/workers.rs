@@ -1,5 +1,5 @@
-//! Workers as processes: this test program, started once more, with a runner, a page of its own,
-//! and the lines of its log on its standard error.
+//! Worker processes: this test program, started again, with a runner, a page of its own, and its
+//! log on standard error.
 
 use crate::program::{At, TOKEN};
 use crate::server::{Database, PATIENCE, Server};
@@ -16,7 +16,7 @@ use waterline_postgres::{PgOptions, PgStore};
 use waterline_queue::{NewJob, Outcome, Queue, QueueOptions, Runner};
 use waterline_ui::{Page, Watched};
 
-/// The variables that make a process a worker: its database, its name, and the kinds that it takes.
+/// The variables that turn a process into a worker: its database, its name, and its kinds.
 const URL: &str = "WATERLINE_OUTAGE_URL";
 const NAME: &str = "WATERLINE_OUTAGE_NAME";
 const KINDS: &str = "WATERLINE_OUTAGE_KINDS";
@@ -24,10 +24,10 @@ const KINDS: &str = "WATERLINE_OUTAGE_KINDS";
 /// The words before the address of the page.
 const SERVED: &str = "the page is at ";
 
-/// The kind of a process that runs a stream whose source is down, in place of a queue.
+/// The kind of a process that runs a stream with a broken source instead of a queue.
 pub(crate) const STREAM: &str = "stream";
 
-/// Short, so that a death is known of soon.
+/// Short, so that a death is noticed soon.
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 /// The slots of each worker.
 pub(crate) const SLOTS: usize = 2;
@@ -40,12 +40,11 @@ pub(crate) fn options() -> QueueOptions {
 pub(crate) struct Worker {
     child: Child,
     said: Arc<Mutex<String>>,
-    /// Its page.
     pub(crate) page: At,
 }
 
 impl Worker {
-    /// Starts one of this name that takes these kinds, and waits until its page is there.
+    /// Starts a worker of this name for these kinds, and waits until its page is served.
     pub(crate) fn start(database: &Database, server: &Server, name: &str, kinds: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "workers::worker", "--nocapture"])
@@ -63,7 +62,7 @@ impl Worker {
         let mut out = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let page = out.find_map(|line| Some(format!("http://{}", line.split_once(SERVED)?.1)));
         let page = At::url(&page.unwrap_or_else(|| panic!("the worker has ended early: {}", said.lock())));
-        // Else no thread would read what it prints, and it would wait at a full pipe.
+        // Keep reading what it prints, or it would block on a full pipe.
         std::thread::spawn(move || out.for_each(drop));
         Self { child, said, page }
     }
@@ -96,7 +95,7 @@ pub(crate) fn url_at(database: &Database, server: &Server) -> String {
     url(database, "postgres").replace(&Server::shared().port().to_string(), &server.port().to_string())
 }
 
-/// Is nothing as a test. As a process of its own it works until it is killed, or its input ends.
+/// Does nothing as a test. As a process of its own it works until it is killed or its input ends.
 #[test]
 fn worker() {
     let Ok(url) = std::env::var(URL) else { return };
@@ -127,7 +126,7 @@ fn serve(page: Page) {
 
 fn work(kind: &str) -> Outcome {
     match kind {
-        // Each process that runs it dies.
+        // Kills each process that runs it.
         "poison" => std::process::abort(),
         "hangs" => loop {
             std::thread::park();
@@ -151,7 +150,7 @@ impl Jobs for Down {
     }
 }
 
-/// Writes the lines of the log.
+/// Writes log lines to standard error.
 struct Lines;
 
 impl tracing::Subscriber for Lines {
@@ -178,7 +177,7 @@ impl tracing::Subscriber for Lines {
     fn exit(&self, _: &tracing::span::Id) {}
 }
 
-/// Three workers of one queue, and a process beside them that pushes.
+/// Three workers of one queue, and a handle that pushes to it.
 pub(crate) struct Fleet {
     pub(crate) database: Database,
     pub(crate) queue: Queue,
@@ -206,8 +205,8 @@ impl Fleet {
         [("the doctor at the database", &self.tool), ("the doctor through the page", page)]
     }
 
-    /// Waits until the doctor says this, from wherever it looks, and one of the workers in its log,
-    /// each within three seconds of the time from which that is so.
+    /// Waits until the doctor says this at the database and through a page, and a worker says it
+    /// in its log, each within three seconds of `since`.
     #[track_caller]
     pub(crate) fn says(&self, since: Instant, doctor: &[&str], log: &str) {
         for (who, at) in self.doctors() {
@@ -226,15 +225,15 @@ impl Fleet {
     }
 }
 
-/// The time in which a sentence is there, from the time on from which its rule holds.
+/// How soon a sentence has to be there after its condition holds.
 const SOON: Duration = Duration::from_secs(3);
 
-/// Waits until this is so, and sees that it is soon.
+/// Waits until this is so, and checks that it is soon enough.
 #[track_caller]
 pub(crate) fn within(since: Instant, who: &str, mut is_so: impl FnMut() -> Result<(), String>) {
     let mut longest = Duration::ZERO;
     let asked = loop {
-        // The answer is one of the time of the question.
+        // The answer counts for the time at which it was asked.
         let asked = Instant::now();
         let is_said = is_so();
         longest = longest.max(asked.elapsed());
@@ -244,6 +243,6 @@ pub(crate) fn within(since: Instant, who: &str, mut is_so: impl FnMut() -> Resul
             Err(_) => std::thread::park_timeout(Duration::from_millis(20)),
         }
     };
-    // On a busy machine the questions themselves take long, and so do the answers of the worker.
+    // On a busy machine the questions themselves take long, and so does the worker.
     assert!(asked <= since + SOON + 2 * longest, "{who} says it {:?} late", asked - since);
 }

@@ -1,4 +1,4 @@
-//! The application: this test program, started once more, with a store of its own.
+//! The application: this test program, started again, with a store of its own.
 
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
@@ -13,7 +13,7 @@ use waterline_ui::Served;
 pub(crate) const STORE: &str = "WATERLINE_TEST_STORE";
 pub(crate) const MODE: &str = "WATERLINE_TEST_MODE";
 
-/// The line by which the child says that everything is saved.
+/// The line that the child prints once everything is saved.
 pub(crate) const READY: &str = "everything is saved";
 
 /// The words before the address of the page that the child serves.
@@ -26,7 +26,7 @@ pub(crate) struct Application {
 }
 
 impl Application {
-    /// Starts it, and waits until it has done its work. It goes on until it is killed or dropped.
+    /// Starts it, and waits until its work is done. It runs until it is killed or dropped.
     pub(crate) fn start() -> Self {
         let mut application = Self::spawn("runs");
         let out = application.child.stdout.take().expect("it is piped");
@@ -35,8 +35,8 @@ impl Application {
         application
     }
 
-    /// Starts one that serves a page: `serves`, or `stuck` with a consumer in each way to be stuck.
-    /// Returns the address of the page, too.
+    /// Starts one that serves a page: `serves`, or `stuck` with a consumer per way to be stuck.
+    /// Also returns the page.
     pub(crate) fn serving(mode: &str) -> (Self, Page) {
         let mut application = Self::spawn(mode);
         let mut out = BufReader::new(application.child.stdout.take().expect("it is piped"));
@@ -51,7 +51,7 @@ impl Application {
         (application, Page { url, out })
     }
 
-    /// Asks the application of a page for the sentences of its statuses.
+    /// Asks the application for the sentences of its statuses.
     pub(crate) fn statuses(&mut self, page: &mut Page) -> Value {
         let input = self.child.stdin.as_mut().expect("it is piped");
         writeln!(input, "status").unwrap();
@@ -83,7 +83,7 @@ impl Application {
         self.directory.path().join("data")
     }
 
-    /// Kills it, and keeps what it has left.
+    /// Kills it, and keeps its store.
     pub(crate) fn kill(mut self) -> Left {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -91,17 +91,17 @@ impl Application {
         Left { directory }
     }
 
-    /// Runs one that halts, and keeps what it has left.
+    /// Runs one that halts, and keeps its store.
     pub(crate) fn halted() -> Left {
         Self::ended("halts")
     }
 
-    /// Runs one whose consumer halts at its first job, and keeps what it has left.
+    /// Runs one whose consumer halts at its first job, and keeps its store.
     pub(crate) fn failed() -> Left {
         Self::ended("fails")
     }
 
-    /// Runs one that has nothing to complain about, and keeps what it has left.
+    /// Runs one that ends without a problem, and keeps its store.
     pub(crate) fn sound() -> Left {
         Self::ended("ends")
     }
@@ -138,7 +138,7 @@ impl Left {
     }
 }
 
-/// Says where the page is, and answers each line with the statuses.
+/// Prints where the page is, and answers each line of input with the statuses.
 pub(crate) fn tell(served: &Served, handles: &[Handle], queues: &[Queue]) -> std::io::Result<()> {
     println!("{SERVED}{}", served.addr());
     for line in std::io::stdin().lines() {

@@ -1,4 +1,4 @@
-//! A store in an SQLite file of the user's, beside tables of the user's own.
+//! A store in an SQLite file of the user's, beside the user's own tables.
 
 use crate::program::{At, json};
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ fn an_attached_store_is_read_and_changed() {
     let mail = Queue::open(&store, "mail", QueueOptions::default()).unwrap();
     mail.push(NewJob::new("welcome", "ann").unwrap().id("ann")).unwrap();
     let at = At::store(&file);
-    // It is open here.
+    // This process has it open.
     let list = at.text("list");
     let holder = format!("the process {} (", std::process::id());
     assert!(list.contains("blocks") && (!cfg!(target_os = "linux") || list.contains(&holder)), "{list}");

@@ -1,4 +1,4 @@
-//! Changes of a store that nobody has open.
+//! Changes of a store that no process has open.
 
 use crate::application::Application;
 use crate::program::{At, bytes, call, records, text};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use waterline::{Consumer, Failure, MemoryJobs, OnExhausted, Store};
 
-/// Makes a change: at first a dry run, which changes no byte. Returns its record.
+/// Makes a change after a dry run, which must change no byte. Returns its record.
 fn change(store: &Path, line: &str, what: &str) -> Value {
     let before = bytes(store);
     let dry = text(store, line);
@@ -88,7 +88,7 @@ fn a_queue_is_changed_without_counting_a_crash() {
     assert_eq!(queue()["sentence"], "the queue \"mail\" is paused until somebody resumes it");
     change(store, "resume mail", "end the pause of the queue \"mail\"");
     assert_eq!(queue()["paused"], false);
-    // The job that ran when the process ended is left to its application, with its own options.
+    // The job that ran when the process ended is left to the application, which has the options.
     let dora = job(store, "dora");
     assert_eq!((&dora["state"], &dora["crashes"]), (&json!("running"), &json!(0)));
 }
@@ -124,7 +124,7 @@ fn a_seek_below_the_start_of_the_log_is_refused() {
     assert!(made["what"].as_str().unwrap().ends_with("has the items 5 to 10, so it waits for item 13"), "{made}");
     let made = change(path, "seek other 1 --reason again", "make 1 the next job of \"other\"");
     assert!(made["what"].as_str().unwrap().contains("its source is not known here"), "{made}");
-    // The item of the parked job is below the beginning.
+    // The item of the parked job is below the first one.
     assert!(text(path, "show lines").contains("Parked jobs alone keep 1 item below the first one"));
     let log = records(path, "show lines").remove(0);
     assert_eq!(

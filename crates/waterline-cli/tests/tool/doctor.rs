@@ -16,7 +16,7 @@ fn found(out: &str, level: &str) -> Vec<String> {
     records.map(line).collect()
 }
 
-/// Sees that each finding has its sentence, in this order.
+/// Asserts that each finding contains its part, in this order.
 fn are(found: &[String], parts: &[&str]) {
     assert_eq!(found.len(), parts.len(), "{found:#?}");
     for (found, part) in found.iter().zip(parts) {
@@ -29,7 +29,7 @@ fn a_sound_store_has_no_problem() {
     let left = Application::sound();
     let out = text(&left.store(), "doctor");
     assert!(out.contains("No problem. Read: 1 consumer, 4 items, 3 rows, 1 job."), "{out}");
-    // A pause that ends by itself is none, either.
+    // A pause that ends by itself is no problem, either.
     let store = Store::open(left.store()).unwrap();
     Queue::admin(&store, "mail").unwrap().pause(Some(Duration::from_secs(3_600))).unwrap();
     drop(store);
@@ -136,11 +136,11 @@ fn a_halt_by_the_source_suggests_no_skip() {
     let doctor = call(directory.path(), "doctor --json");
     let problems = found(&doctor.out, "problem");
     are(&problems, &["consumer blocks: the consumer halted at 3", "queue later: has "]);
-    // The queue may have noted that the job is due before it was closed.
+    // Whether the queue promoted the due job before it was closed depends on timing.
     let due = ["queue later: has jobs that are due, and no process", "queue later: has 1 ready job, and no process"];
     assert!(due.iter().any(|due| problems[1].starts_with(due)), "{problems:?}");
     assert!(!doctor.out.contains("skip blocks"), "{}", doctor.out);
-    // The findings count though nobody reads them.
+    // The exit code counts even if the output is not read.
     let mut command = At::store(directory.path()).command("doctor");
     let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());

@@ -82,7 +82,7 @@ fn a_damaged_record_fails_and_hides_no_other() {
     let left = Application::halted();
     let store = &left.store();
     let Some(database) = database(store) else { return };
-    // The page of one progress, and the row of one job.
+    // Damage the page of one progress, and the row of one job.
     let damage = |table: &str, key: &str| {
         let of = format!("WHERE hex(k) LIKE '%{}'", hex(key));
         let select = format!("SELECT v FROM {table} {of}");
@@ -110,7 +110,7 @@ fn a_damaged_record_fails_and_hides_no_other() {
     for part in ["the consumer \"blocks\" is damaged", "the job \"ann\", which is damaged", "cancel mail ann"] {
         assert!(doctor.out.contains(part), "{part}: {}", doctor.out);
     }
-    // The command that helps does help.
+    // The suggested commands do help.
     assert!(text(store, "cancel mail ann --yes").starts_with("Done: remove the damaged job \"ann\""));
     assert!(text(store, "remove blocks --yes").contains("which cannot be read"));
     let doctor = call(store, "doctor").out;
@@ -136,7 +136,7 @@ fn a_damaged_parked_job_is_discarded_on_its_own() {
         "the record of the parked job 3: ",
         "; its next job would be 10",
         "    restore a backup; without one: discard blocks 3, which gives that job up",
-        // It goes on.
+        // The doctor goes on.
         "the consumer \"prices\": the consumer halted at 5",
         "the queue \"mail\" has 1 dead job",
     ] {
@@ -157,7 +157,7 @@ fn the_doctor_goes_on_past_unreadable_lists() {
     let left = Application::halted();
     let store = &left.store();
     let Some(database) = database(store) else { return };
-    // A key that is in no table, and that stands before all others.
+    // Add a key that belongs to no table and sorts before all others.
     assert_eq!(database.execute("INSERT INTO waterline_tables (k, v) VALUES (x'00', x'00')", []).unwrap(), 1);
     drop(database);
     refused(store, "tables", 1, &["cannot be read"]);
@@ -168,7 +168,7 @@ fn the_doctor_goes_on_past_unreadable_lists() {
         "is in no table",
         "    restore a backup",
         "the consumer \"prices\": the consumer halted at 5",
-        // Those behind it.
+        // The findings after it.
         "has 1 item that the consumer of the same name",
         "the queue \"mail\" has 1 dead job",
     ] {

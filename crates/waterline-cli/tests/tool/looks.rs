@@ -1,4 +1,4 @@
-//! Looks.
+//! Commands that change nothing.
 
 use crate::application::Application;
 use crate::program::{bytes, call, command, json, records, text};
@@ -10,7 +10,7 @@ use std::process::Stdio;
 use waterline::Store;
 use waterline_queue::{JobState, Queue, QueueOptions};
 
-/// All looks, with a part of what they say to people.
+/// All looks, with parts of their output for people.
 const LOOKS: [(&str, &[&str]); 16] = [
     (
         "list",
@@ -33,7 +33,7 @@ const LOOKS: [(&str, &[&str]); 16] = [
     ("workers mail", &["WORKER", "PROCESS", "JOB   KIND     RUNS FOR", "dora  welcome", "--url asks its page"]),
 ];
 
-/// Looks at everything, and sees that nothing has changed by it.
+/// Runs all looks, and asserts that they changed nothing.
 fn look_at_everything(store: &Path, freshness: &str) {
     let before = bytes(store);
     for (line, parts) in LOOKS {
@@ -68,7 +68,7 @@ fn looks_after_a_kill_change_and_count_nothing() {
     let workers = text(&left.store(), "workers mail");
     let lost = "no longer heard of; its job comes back when its program is started again";
     assert!(workers.contains(lost) && workers.contains("no worker; 1 is no longer heard of"), "{workers}");
-    // The application starts again, so the death counts: once, however often somebody looked.
+    // When the application starts again, the death counts once, however many looks there were.
     let store = Store::open(left.store()).unwrap();
     let mail = Queue::open(&store, "mail", QueueOptions::default()).unwrap();
     let dora = mail.get("dora").unwrap().unwrap();
@@ -109,13 +109,13 @@ fn json_records_have_the_documented_names() {
     assert_eq!(records(store, "tables")[0]["name"], "heights");
 }
 
-/// Returns the names of the fields that the README lists for this type.
+/// Returns the field names that the README lists for this type.
 fn documented(kind: &str) -> BTreeSet<String> {
     let readme = include_str!("../../README.md");
     let row =
         readme.lines().find(|line| line.split('|').nth(1).is_some_and(|cell| cell.contains(&format!("`{kind}`"))));
     let fields = row.unwrap_or_else(|| panic!("{kind} has no row")).splitn(4, '|').nth(3).unwrap();
-    // Words in parentheses are within a field, or say what it is.
+    // Words in parentheses describe a field or its parts.
     let (mut names, mut depth) = (String::new(), 0);
     for letter in fields.chars() {
         match letter {
@@ -153,7 +153,7 @@ fn records_have_exactly_the_fields_of_the_readme() {
     assert_eq!(seen.iter().map(String::as_str).collect::<Vec<_>>(), all);
 }
 
-/// Returns the names of the fields of a record, without that of its type.
+/// Returns the field names of a record, without `type`.
 fn fields(record: &Value) -> BTreeSet<String> {
     record.as_object().unwrap().keys().filter(|field| *field != "type").cloned().collect()
 }
@@ -174,7 +174,7 @@ fn changes_moves_and_jobs_have_the_listed_fields() {
     ] {
         found.extend(fields(&records(store, line)[0]));
     }
-    // The answer of a page.
+    // Only a page adds this one.
     found.insert("said".to_owned());
     assert_eq!(found, documented("change"));
     assert_eq!(fields(&records(store, "history prices")[0]), documented("move"));

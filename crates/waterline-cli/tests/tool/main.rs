@@ -1,5 +1,4 @@
-//! The tool as a process, beside an application that runs, one that was killed, and one that has
-//! halted.
+//! The tool as a process, beside an application that is running, was killed, or has halted.
 #![cfg(feature = "sqlite")]
 
 mod application;

@@ -52,8 +52,8 @@ fn run(path: &Path, mode: &str) -> Result<(), Box<dyn std::error::Error + Send +
     let daily = mail.periodic("daily", Every::new(Duration::from_secs(86_400)), NewJob::new("report", &())?);
     daily.start_at_next().start()?;
 
-    // Blocks 3 and 5 have no header. The budget of `blocks` has room for both, that of `prices` has
-    // not.
+    // Blocks 3 and 5 have no header. The parking budget of `blocks` allows for both, that of
+    // `prices` does not.
     let blocks = |name: &str, budget| {
         let jobs: MemoryJobs<u64> = (0..10).collect();
         let blocks = Consumer::builder(jobs, store.progress(name)).max_processing(1).max_search_ahead(1);

@@ -1,4 +1,4 @@
-//! The tool, and what it answers.
+//! The tool as a child process, and its answers.
 #![allow(dead_code, reason = "each program of the tests uses a part of it")]
 
 use serde_json::Value;
@@ -18,7 +18,7 @@ pub(crate) struct Answer {
     pub(crate) error: String,
 }
 
-/// The way in to what the tool looks at.
+/// What the tool looks at: `--store`, `--url` or `--postgres`, and its variables.
 #[derive(Clone, Debug)]
 pub(crate) struct At {
     way: &'static str,
@@ -42,7 +42,7 @@ impl At {
         Self { way: "--postgres", place: url.to_owned().into(), variables: Vec::new() }
     }
 
-    /// Sets a variable, or with an empty value none.
+    /// Sets a variable. An empty value counts as none.
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.to_owned(), value.to_owned()));
         self
@@ -61,7 +61,7 @@ impl At {
         self.call_with(line, &[])
     }
 
-    /// Calls the tool with the words of a line, and with these behind them.
+    /// Calls the tool with the words of a line, and with `more` after them.
     pub(crate) fn call_with(&self, line: &str, more: &[&str]) -> Answer {
         let Output { status, stdout, stderr } = self.command(line).args(more).output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -80,7 +80,7 @@ impl At {
         json(&self.text(&format!("{line} --json")))
     }
 
-    /// Sees that a command fails with one line, which has these parts, and prints nothing.
+    /// Asserts that a command fails with one line, which has these parts, and no output.
     pub(crate) fn refused(&self, line: &str, code: i32, parts: &[&str]) {
         let answer = self.call(line);
         assert_eq!((answer.code, answer.out.as_str()), (code, ""), "{line}: {answer:?}");
@@ -94,7 +94,7 @@ impl At {
     }
 }
 
-/// Calls the tool for a store with the words of a line, and with these behind them.
+/// Calls the tool for a store with the words of a line, and with `more` after them.
 pub(crate) fn call_with(store: &Path, line: &str, more: &[&str]) -> Answer {
     At::store(store).call_with(line, more)
 }
@@ -119,7 +119,7 @@ pub(crate) fn records(store: &Path, line: &str) -> Vec<Value> {
     At::store(store).records(line)
 }
 
-/// Reads a record a line.
+/// Parses one record per line.
 pub(crate) fn json(out: &str) -> Vec<Value> {
     out.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"))).collect()
 }
@@ -130,9 +130,8 @@ pub(crate) fn database(store: &Path) -> Option<rusqlite::Connection> {
     is_on_sqlite.then(|| rusqlite::Connection::open(store.join("waterline.sqlite")).unwrap())
 }
 
-/// Returns the bytes of each file of a store. Of the memory that the processes of a database share
-/// only the name counts: while one of them runs, or after it was killed, each reader notes itself
-/// there. A store that was closed has no such file. Nor does what RocksDB writes about itself.
+/// Returns the bytes of each file of a store. Of the shared memory of SQLite only the name counts,
+/// since each reader writes to it; a closed store has none. The text log of RocksDB is the same.
 pub(crate) fn bytes(store: &Path) -> BTreeMap<String, Vec<u8>> {
     let files = std::fs::read_dir(store).unwrap().map(|file| file.unwrap());
     let named = files.map(|file| (file.file_name().into_string().unwrap(), file.path()));

@@ -1,5 +1,4 @@
-//! The world may be another one when a change is made than when it was planned: the answer says
-//! what was done.
+//! The state may differ between the plan of a change and the change: the answer says what was done.
 
 use crate::application::Application;
 use crate::program::{At, json};
@@ -8,7 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::thread;
 
-/// A page that answers each request in this way: the view or the change that is asked for.
+/// A page that answers each request by this function of the view or the change.
 fn page(mut answer: impl FnMut(&str, Value) -> (&'static str, Value) + Send + 'static) -> At {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -56,7 +55,7 @@ fn redrive_all_counts_done_gone_and_failed_jobs() {
             (OK, json!({ "jobs": left.iter().map(job).collect::<Vec<_>>(), "next": null }))
         }
         _ => match change["index"].as_u64() {
-            // Somebody else has discarded it.
+            // Another caller has discarded it.
             Some(5) => {
                 left.retain(|index| *index != 5);
                 ("404 Not Found", json!({ "error": "job 5 is not parked" }))
@@ -71,12 +70,12 @@ fn redrive_all_counts_done_gone_and_failed_jobs() {
     assert_eq!(made.error, wanted);
     let made = at.call("redrive p --all --yes --json");
     let record = &json(&made.out)[0];
-    // The page has forgotten job 5 by then.
+    // By then the page no longer lists job 5.
     let found = ["indices", "not_parked", "failed", "made"].map(|field| record[field].clone());
     assert_eq!((made.code, found), (1, [json!([3, 9]), json!(0), json!(1), json!(true)]));
 }
 
-/// Returns what a page says that has one queue.
+/// Returns the overview of a page with one queue.
 fn with_queue() -> Value {
     let advice = json!({ "reason": "no", "verdict": "goes_well", "sentence": "runs", "help": "" });
     let status = json!({ "counts": { "ready": 1 }, "oldest_ready": null, "oldest_ready_for": null });
@@ -109,7 +108,7 @@ fn a_job_that_dies_before_its_cancel_keeps_its_error() {
                     "payload": payload, "after": [], "before": [] }),
             )
         }
-        // As the page does it for a job that is dead.
+        // A page refuses to cancel a dead job.
         _ if change["action"] == "cancel" => ("409 Conflict", json!({ "error": "the job \"a\" is dead by now" })),
         _ => (OK, json!({ "said": "the job \"a\" is removed" })),
     });
@@ -128,7 +127,7 @@ fn a_push_of_a_known_id_says_nothing_was_changed() {
         assert_eq!([&again["made"], &again["id"]], [&json!(false), &json!("ann")]);
         let new = at.records("push mail welcome 1 --id new --yes").remove(0);
         assert_eq!(new["made"], true);
-        // The number is that of what was done, and not of what was planned.
+        // The number is what was done, not what was planned.
         let all = at.records("requeue mail --dead --yes").remove(0);
         assert_eq!([&all["requeued"], &all["jobs"]], [&json!(1), &json!(1)]);
         assert!(at.text("requeue mail --dead --yes").starts_with("Done: requeue 0 dead jobs of the queue \"mail\"."));

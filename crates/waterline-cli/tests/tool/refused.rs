@@ -1,4 +1,4 @@
-//! Everything that can be wrong with a page: one line on standard error, and exit code 1.
+//! Whatever is wrong with a page: one line on standard error, and exit code 1.
 
 use crate::application::Application;
 use crate::program::{At, TOKEN};
@@ -13,7 +13,7 @@ fn server(answer: impl Fn(&mut TcpStream) + Send + 'static) -> String {
     thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
-            // The head of the request.
+            // Read the head of the request.
             let (mut head, mut byte) = (Vec::new(), [0]);
             while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
                 head.push(byte[0]);
@@ -24,7 +24,7 @@ fn server(answer: impl Fn(&mut TcpStream) + Send + 'static) -> String {
     url
 }
 
-/// A server that gives this answer, with these lines of a head.
+/// A server that gives this answer, with these headers.
 fn says(status: &'static str, head: &'static str, body: &'static str) -> String {
     server(move |stream| {
         let length = body.len();

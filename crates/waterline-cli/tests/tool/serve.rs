@@ -1,4 +1,4 @@
-//! The page for a store that no application serves, over HTTP.
+//! The page that `serve` shows of a store, over HTTP.
 
 use crate::application::{Application, Left};
 use crate::program::{At, bytes, call, command, database};
@@ -78,7 +78,7 @@ fn the_page_shows_saved_state_and_changes_nothing() {
     assert_eq!(parked, [3, 5]);
     assert_eq!(served.ask("GET", "/api/stored?name=nobody", "").0, 404);
     assert_eq!(served.view("job?queue=mail&id=ann")["kind"], "welcome");
-    // Nobody can change anything.
+    // Nothing can be changed.
     let change = json!({"action": "pause", "queue": "mail"}).to_string();
     assert_eq!(served.ask("POST", "/api/change", &change).0, 403);
     assert_eq!(overview["writes"], false);
@@ -91,14 +91,14 @@ fn the_page_follows_a_running_application() {
     let left = Application::sound();
     let served = Served::start(&left.store());
     assert_eq!(of(&served.view("overview")["queues"], "mail")["status"]["counts"]["ready"], 0);
-    // The store is open here while the page looks at it.
+    // Open the store while the page reads it.
     let store = Store::open(left.store()).unwrap();
     let mail = Queue::admin(&store, "mail").unwrap();
     mail.push(NewJob::new("welcome", "eve").unwrap()).unwrap();
-    // RocksDB shows what it had at the last sample.
+    // On RocksDB the page shows the state of its last sample.
     let ready = || of(&served.view("overview")["queues"], "mail")["status"]["counts"]["ready"].clone();
     common::eventually("the new job", || ready() == 1);
-    // One that is made now.
+    // A new queue appears, too.
     let later = Queue::open(&store, "later", QueueOptions::default()).unwrap();
     later.push(NewJob::new("welcome", "fred").unwrap().id("fred")).unwrap();
     common::eventually("the queue that was made later", || !of(&served.view("overview")["queues"], "later").is_null());
@@ -111,7 +111,7 @@ fn the_page_follows_a_running_application() {
 fn a_damaged_queue_says_so_and_hides_nothing_else() {
     let left = Application::sound();
     let Some(database) = database(&left.store()) else { return };
-    // The record of its name.
+    // Damage the record of its name.
     let damage = "UPDATE waterline_queue SET v = x'00' WHERE hex(k) LIKE '%' || hex('mail')";
     assert_eq!(database.execute(damage, []).unwrap(), 1);
     drop(database);

@@ -1,4 +1,4 @@
-//! An application with a consumer in each way to be stuck, and what the doctor says of them.
+//! An application with one consumer for each way to be stuck, and what the doctor says of them.
 
 use crate::application::{Application, tell};
 use crate::program::{At, json as records};
@@ -13,9 +13,8 @@ use waterline::{
 use waterline_queue::{Accept, JobState, Limit, NewJob, Outcome, Queue, QueueOptions, Runner, RunnerGate, Unknown};
 use waterline_ui::Page;
 
-/// The words of the reasons that the doctor tells an operator. It is silent of a consumer that has
-/// caught up (`caught_up`), or has ended (`no`). `looking` lasts for a second, behind which the
-/// same call is a `source` that does not answer.
+/// The reasons that the doctor tells an operator. It leaves out `caught_up` and `no` (the consumer
+/// has ended), and `looking`, which becomes a `source` that does not answer after a second.
 const REASONS: [&str; 18] = [
     "ahead_of_source",
     "alone",
@@ -42,14 +41,14 @@ const NEVER: Duration = Duration::from_secs(36_000);
 
 const SOON: Duration = Duration::from_millis(10);
 
-/// Returns a text without the times in it, which go on, and without the number of a write (`3,`).
+/// Returns a text without times, which go on, and without the number of a write (`3,`).
 fn timeless(text: &str) -> String {
     let is_time = |word: &str| {
         let bare = word.trim_matches([',', ';', ':', '.']);
         let is_counted = word.strip_suffix(',').is_some_and(|word| word.parse::<u64>().is_ok());
         is_counted || bare.starts_with(|first: char| first.is_ascii_digit()) && bare.ends_with('s')
     };
-    // The calls of a source that fails go on.
+    // The number of calls of a failing source goes on.
     let text = text.split(" (it is asked again ").next().unwrap_or_default();
     text.split(' ').map(|word| if is_time(word) { "TIME" } else { word }).collect::<Vec<_>>().join(" ")
 }
@@ -87,7 +86,7 @@ fn the_doctor_quotes_the_status_for_each_reason() {
     told.sort();
     told.dedup();
     assert_eq!(told, REASONS);
-    // Nothing is kept of a progress without a name.
+    // A progress without a name has no records.
     let unnamed = at.call_with("show", &["unnamed consumer"]);
     assert!(unnamed.code == 0 && unnamed.out.contains("parked         no job"), "{unnamed:?}");
     for help in ["resume paused --consumer", "check missing", "skip halted 1 --reason TEXT", "show running"] {
@@ -95,8 +94,8 @@ fn the_doctor_quotes_the_status_for_each_reason() {
     }
 }
 
-/// The verdict on each reason to stand still, and on two consumers that do not. (A source that
-/// fails needs an operator after a minute. `parks` has caught up, and has a parked job.)
+/// The verdict on each reason, and on two consumers that are not stuck. (A failing source needs an
+/// operator only after a minute. `parks` has caught up, and has a parked job.)
 const OF_STREAMS: [(&str, &str); 20] = [
     ("ahead_of_source", "needs_you"),
     ("alone", "waits"),
@@ -140,7 +139,7 @@ const OF_QUEUES: [(&str, &str, &str); 16] = [
     ("stuck slot", "nothing_ready", "needs_you"),
 ];
 
-/// Asks the page for a view, with the token.
+/// Requests a view of the page, with the token.
 fn ask(url: &str, path: &str) -> (u16, Value) {
     let addr = url.strip_prefix("http://").unwrap();
     let mut stream = std::net::TcpStream::connect(addr).unwrap();
@@ -193,7 +192,7 @@ fn page_health_doctor_and_tables_agree_on_verdicts() {
     assert_eq!(streams.iter().map(|(word, verdict)| (word.as_str(), verdict.as_str())).collect::<Vec<_>>(), OF_STREAMS);
     let queues: Vec<_> = queues.iter().map(|(name, word, verdict)| (&name[..], &word[..], &verdict[..])).collect();
     assert_eq!(queues, OF_QUEUES);
-    // The health check names each of them, and no other one.
+    // The health check names exactly these.
     let mut named: Vec<_> =
         sick["needs_you"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
     named.dedup();
@@ -246,8 +245,8 @@ fn numbers(count: u64) -> MemoryJobs<u64> {
     (0..count).collect()
 }
 
-/// Returns a store whose process died, once more, while job 1 of the consumer `alone` ran, and the
-/// job of the queue `alone`.
+/// Returns a store after another death of its process, in which job 1 of the consumer `alone` and
+/// the job of the queue `alone` were running.
 fn died(disk: &FaultyStore) -> Result<FaultyStore, BoxError> {
     let queue = Queue::open(&disk.store(), "alone", options())?;
     queue.push(NewJob::new("k", &())?.id("suspect"))?;
@@ -273,14 +272,14 @@ fn options() -> QueueOptions {
     QueueOptions::default().lease(NEVER).limit(Limit::kind("one").at_once(1))
 }
 
-/// Consumers, and the word of the reason that each stands still for.
+/// Consumers, each with the reason for which it is stuck.
 type Stuck = Vec<(&'static str, Consumer)>;
 
-/// The application: it has a consumer for each reason.
+/// The application, with a consumer for each reason.
 pub(crate) fn run() -> Result<(), BoxError> {
     let disk = died(&died(&FaultyStore::new()?)?)?;
     let store = disk.store();
-    // They stand until the process ends: their jobs never do.
+    // Never dropped: their jobs do not end.
     let mut consumers = ManuallyDrop::new(Vec::new());
     of_jobs(&store, &mut consumers)?;
     of_sources(&store, &mut consumers)?;
@@ -303,7 +302,7 @@ pub(crate) fn run() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Returns queues, each of which stands still for a reason, as long as the process lives.
+/// Returns queues, each stuck for one reason until the process ends.
 fn of_queues(store: &Store) -> Result<Vec<Queue>, BoxError> {
     let fails: &FaultyStore = Box::leak(Box::new(FaultyStore::new()?));
     let failing = fails.store();
@@ -324,9 +323,9 @@ fn of_queues(store: &Store) -> Result<Vec<Queue>, BoxError> {
     of("scheduled").push(NewJob::new("k", &())?.delay(NEVER))?;
     push("has dead", "k")?;
     of("has dead").accept(Accept::new())?.ok_or("it is ready")?.bury("no such customer")?;
-    // The second job waits until the first one, which ran at two crashes, has ended.
+    // The second job waits for the first one, which has crashed twice and so runs alone.
     let suspect = loop {
-        // Behind a crash it is due after its back-off.
+        // After a crash it is due once its backoff is over.
         if let Some(suspect) = of("alone").accept(Accept::new())? {
             break suspect;
         }
@@ -336,10 +335,10 @@ fn of_queues(store: &Store) -> Result<Vec<Queue>, BoxError> {
     push("alone", "k")?;
     for name in ["limited", "runs"] {
         (0..2).try_for_each(|_| push(name, "one"))?;
-        // It runs as long as the process does.
+        // Keep the job running until the process ends.
         Box::leak(Box::new(of(name).accept(Accept::new())?));
     }
-    // The limit holds the second one once somebody asks for it.
+    // The limit holds the second job back only once it is asked for.
     assert!(of("limited").accept(Accept::new())?.is_none());
     push("has unknown", "unknown")?;
     push("other kinds", "unknown")?;
@@ -349,7 +348,7 @@ fn of_queues(store: &Store) -> Result<Vec<Queue>, BoxError> {
         let is_open = name != "gate";
         let unknown = if name == "has unknown" { Unknown::Dead } else { Unknown::Leave };
         let runner = Runner::builder(of(name)).max_processing(1).gate(RunnerGate::new("disk", move || is_open));
-        // It runs as long as the process does, too.
+        // Keep the runner, too.
         let runner = runner.on("k", |_job, ()| -> Result<Outcome, BoxError> { hang() });
         Box::leak(Box::new(runner.unknown(unknown).start()?));
     }
@@ -407,7 +406,7 @@ fn of_sources(store: &Store, stuck: &mut Stuck) -> Result<(), BoxError> {
         stuck.push((name, of(name).start(|_| Ok(()))?));
     }
     stuck.push(("source", of("silent").on_stall(SOON, |_| {}).start(|_| Ok(()))?));
-    // Job 1 runs alone, once job 2 has ended.
+    // Job 1 runs alone, after job 2 has ended.
     stuck.push(("alone", of("alone").max_crashes(9).max_processing(4).start(hangs_at(2))?));
     Consumer::builder(numbers(6), store.progress("ahead")).stop_at(5).start(|_| Ok(()))?.join()?;
     let ahead = Consumer::builder(numbers(3), store.progress("ahead")).start(|_| Ok(()))?;
@@ -415,7 +414,7 @@ fn of_sources(store: &Store, stuck: &mut Stuck) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// The first of the others runs a job that hangs: one waits for it, and one for its name.
+/// Adds consumers that wait for the first one, whose job hangs: for its progress, and for its name.
 fn of_places(store: &Store, stuck: &mut Stuck) -> Result<(), BoxError> {
     let gated = numbers(3).gated_by(stuck[0].1.handle());
     let log = store.log::<u64>("full")?;

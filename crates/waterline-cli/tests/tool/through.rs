@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-/// All looks that a page serves, with a part of what they say to people.
+/// All looks that a page serves, with parts of their output for people.
 const LOOKS: [(&str, &[&str]); 13] = [
     ("list", &["CONSUMER  PROCESSED  HEAD  LAG  JOBS/S", "the consumer halted at 5: job 5 failed", "words", "LOG"]),
     ("show blocks", &["every job that the source has is processed", "lag        0", "the block has no header"]),
@@ -56,7 +56,7 @@ fn records_have_the_fields_of_those_from_files() {
             };
             let same = through.iter().find(is_it).unwrap_or_else(|| panic!("{line}: {record} is not in {through:#?}"));
             for (field, value) in record.as_object().unwrap() {
-                // A list through a page has no payloads, and only the process knows the rest.
+                // Lists of a page have no payloads, and these fields only the process knows.
                 let is_left_out = line == "jobs mail" && ["payload", "data", "meta", "root"].contains(&field.as_str());
                 let of_process =
                     ["reason", "sentence", "verdict", "help", "command", "schedule", "next_tick", "oldest_ready"];
@@ -101,7 +101,7 @@ fn the_doctor_names_what_is_stuck_and_what_helps() {
     assert!(!text.contains("known to the process alone"), "{text}");
 }
 
-/// Makes a change: at first a dry run. Returns its record.
+/// Makes a change after a dry run. Returns its record.
 #[track_caller]
 fn change(at: &At, line: &str, what: &str) -> Value {
     let dry = at.text(line);
@@ -127,7 +127,7 @@ fn a_consumer_is_moved_paused_and_redriven() {
     assert_eq!(consumer("blocks")["state"], "running");
     change(at, "redrive blocks --all", "redrive 2 parked jobs of \"blocks\"");
     change(at, "discard blocks 5", "discard job 5 of \"blocks\"");
-    // The consumer has ended, so its place is free.
+    // The consumer has ended, so its name is free.
     change(at, "skip prices 5 --reason empty", "skip job 5 of \"prices\"");
     change(at, "seek prices 2 --reason wrong", "make 2 the next job of \"prices\"");
     let moves = at.records("history prices");
@@ -184,7 +184,7 @@ fn names_with_odd_characters_arrive_unchanged() {
         assert_eq!((pushed.code, pushed.error.as_str()), (0, ""), "{id:?}");
         let shown = at.call_with("job mail", &[id, "--json"]);
         assert_eq!((shown.code, &json(&shown.out)[0]["id"]), (0, &json!(id)), "{shown:?}");
-        // Neither for people nor for programs does it steer the terminal.
+        // Control characters are escaped for people and for programs.
         for more in [&[id][..], &[id, "--json"]] {
             let out = at.call_with("job mail", more).out;
             let steers = |letter: char| letter != '\n' && letter.is_control() || letter == '\u{202e}';

@@ -8,13 +8,13 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes on the slowest machine. Only a test that fails waits for it.
+/// Longer than anything here takes. Only a failing test waits for it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The codes by which a program takes the second page of a terminal, and gives it back.
+/// The codes that enter and leave the alternate buffer of a terminal.
 const TAKEN: &str = "\u{1b}[?1049h";
 const GIVEN: &str = "\u{1b}[?1049l";
-/// The same for the cursor.
+/// The codes that hide and show the cursor.
 const HIDDEN: &str = "\u{1b}[?25l";
 const SHOWN: &str = "\u{1b}[?25h";
 
@@ -35,7 +35,6 @@ impl Terminal {
         Self::at(["--store", store.to_str().unwrap()], rows, columns, variables)
     }
 
-    /// Starts the program at this place.
     fn at(place: [&str; 2], rows: u16, columns: u16, variables: &[(&str, &str)]) -> Self {
         let size = PtySize { rows, cols: columns, ..PtySize::default() };
         let pty = native_pty_system().openpty(size).unwrap();
@@ -66,7 +65,7 @@ impl Terminal {
         self.screen.screen().contents()
     }
 
-    /// Reads what the program writes until this is true of the screen.
+    /// Reads the program's output until this is true of the screen.
     #[track_caller]
     fn until(&mut self, what: &str, is_true: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
@@ -93,7 +92,7 @@ impl Terminal {
         self.screen.screen_mut().set_size(rows, columns);
     }
 
-    /// Waits for the end, and sees that the terminal is as it was.
+    /// Waits for the end, and asserts that the terminal is restored.
     #[track_caller]
     fn ends_well(mut self) {
         assert!(self.child.wait().unwrap().success());
@@ -108,17 +107,17 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // It has mostly ended.
+        // Mostly it has ended already.
         let _ = self.child.kill();
     }
 }
 
-/// The settings of the line: echo, keys that send signals, and so on.
+/// Returns the settings of the terminal: echo, keys that send signals, and so on.
 fn settings(master: &(dyn MasterPty + Send)) -> Option<String> {
     master.get_termios().map(|settings| format!("{settings:?}"))
 }
 
-/// True if a text has a code for a colour.
+/// True if a text has a colour code.
 fn has_colour(said: &str) -> bool {
     let codes = said.split("\u{1b}[").skip(1).filter_map(|rest| rest.split_once('m')).map(|(codes, _)| codes);
     let is_colour = |code: &str| matches!(code.parse(), Ok(30..=38 | 40..=48 | 90..=97 | 100..=107));
@@ -148,7 +147,7 @@ fn the_screen_shows_all_scrolls_and_fits_any_size() {
     assert!(has_colour(&terminal.said) && terminal.said.contains(TAKEN));
     let width = |terminal: &Terminal| terminal.text().lines().map(|line| line.chars().count()).max();
     assert!(width(&terminal) <= Some(120));
-    // The plot of a queue grows with each look.
+    // The plot of a queue grows by a bar with each look.
     terminal.until("a second look", |terminal| {
         terminal.text().lines().any(|line| line.contains("mail") && line.contains("██"))
     });
@@ -228,7 +227,7 @@ fn a_missing_store_is_reported_until_it_is_back() {
     terminal.ends_well();
 }
 
-/// Sees that the screen of a page says this.
+/// Asserts that the screen of a page says this.
 #[track_caller]
 pub(crate) fn says_at(url: &str, words: &str) {
     let mut terminal = Terminal::at(["--url", url], 40, 140, &[("WATERLINE_TOKEN", crate::program::TOKEN)]);
