@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_that_a_change_or_a_look_helps_has_its_button() {
+    fn each_reason_that_can_be_helped_has_its_button() {
         let (index, error, why) = (7, "no".to_owned(), "a vote".to_owned());
         let (log, behind) = ("lines".to_owned(), Some("words".to_owned()));
         let does = |blocked: &Blocked| {

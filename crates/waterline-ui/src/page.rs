@@ -255,7 +255,7 @@ mod tests {
     use crate::lines::lines_of;
 
     #[test]
-    fn a_mounted_page_that_takes_changes_without_a_token_says_so_when_it_begins() {
+    fn a_writable_mounted_page_without_a_token_warns() {
         let page = || Page::new(&Store::in_memory());
         let says = |page: Page| lines_of(|| drop(page.router()));
         let open = says(page().allow_writes(true));

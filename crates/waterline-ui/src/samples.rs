@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn lag_in_seconds_is_the_time_since_the_head_was_where_the_watermark_is() {
+    fn lag_in_seconds_counts_from_when_the_head_passed() {
         let mut samples = Samples::default();
         // The head moves by 10 a second, the watermark by 5.
         (0..100).for_each(|second| samples.add(stream(second, 1_000 + second * 10, 1_000 + second * 5)));
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_is_kept_and_a_plot_has_few_points_with_the_newest_one() {
+    fn samples_span_an_hour_and_plots_are_thinned() {
         let mut samples = Samples::default();
         (0..5_000).for_each(|second| samples.add(stream(second, second, second)));
         assert_eq!(samples.0.len(), KEPT);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_has_its_three_speeds_or_none_if_nobody_counts() {
+    fn a_queue_has_three_rates_or_none_if_uncounted() {
         let mut samples = Samples::default();
         for second in 0..10 {
             let traffic = [second * 3, second * 2, second].map(Some);

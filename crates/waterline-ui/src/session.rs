@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn from_the_twentieth_wrong_token_of_a_minute_on_each_answer_is_late() {
+    fn the_twentieth_wrong_token_in_a_minute_is_delayed() {
         let (wrong, now) = (Wrong::default(), Instant::now());
         let second = Duration::from_secs(1);
         let late = |seconds: u32| wrong.note(now + second * seconds);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_equal_to_itself_alone_and_is_never_shown() {
+    fn a_token_equals_only_itself_and_is_never_shown() {
         let token = Token::new("0123456789abcdef".to_owned());
         assert!(token.is("0123456789abcdef"));
         for other in
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_lasts_for_twelve_hours_unless_it_ends_or_too_many_have_begun_after_it() {
+    fn a_session_lasts_twelve_hours_or_until_evicted() {
         let (sessions, now) = (Sessions::default(), Instant::now());
         let first = sessions.begin(now).unwrap();
         let second = sessions.begin(now).unwrap();

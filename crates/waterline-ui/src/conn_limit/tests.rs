@@ -24,7 +24,7 @@ fn ask(few: &Few, number: u64) {
 }
 
 #[test]
-fn of_an_address_the_oldest_connection_without_a_request_goes_for_a_new_one_and_no_other() {
+fn an_address_drops_its_oldest_idle_connection() {
     let (few, now) = (Arc::new(Few::default()), Instant::now());
     let other = few.enter(addr(1), now);
     let mut places: Vec<_> = (0..UNASKED).map(|_| few.enter(addr(2), now)).collect();
@@ -41,7 +41,7 @@ fn of_an_address_the_oldest_connection_without_a_request_goes_for_a_new_one_and_
 }
 
 #[test]
-fn when_all_places_are_taken_one_goes_that_has_not_asked_before_one_that_has() {
+fn a_full_page_drops_idle_connections_first() {
     let (few, now) = (Arc::new(Few::default()), Instant::now());
     let places: Vec<_> = (0..MOST).map(|number| few.enter(addr((number / 4) as u8), now)).collect();
     (0..MOST as u64).filter(|number| *number != 7).for_each(|number| ask(&few, number));
@@ -54,7 +54,7 @@ fn when_all_places_are_taken_one_goes_that_has_not_asked_before_one_that_has() {
 }
 
 #[test]
-fn the_log_has_a_line_a_minute_with_the_number_of_those_that_went() {
+fn dropped_connections_are_logged_once_a_minute() {
     let (few, now) = (Arc::new(Few::default()), Instant::now());
     let places: Vec<_> = (0..UNASKED).map(|_| few.enter(addr(1), now)).collect();
     let mut all = few.0.lock();
@@ -104,7 +104,7 @@ fn is_closed_after(mut stream: TcpStream) -> Duration {
 
 /// The timers are those of hyper and of tokio, so this takes real time.
 #[test]
-fn a_request_has_ten_seconds_for_its_headers_and_for_its_body() {
+fn headers_and_body_have_ten_seconds_each() {
     let served = served();
     let connect = |head: &str| {
         let mut stream = TcpStream::connect(served.addr()).unwrap();
@@ -133,7 +133,7 @@ fn sockets() -> usize {
 
 /// Each of them sends a byte now and then, and comes again when it is closed.
 #[test]
-fn two_thousand_sockets_that_trickle_keep_nobody_out() {
+fn two_thousand_slow_sockets_block_no_request() {
     let (served, [rounds, again]) = (served(), [0, 0].map(AtomicUsize::new));
     let connect = || {
         let stream = TcpStream::connect(served.addr()).unwrap();

@@ -19,7 +19,7 @@ fn own() -> SocketAddr {
 }
 
 #[test]
-fn an_address_is_one_of_a_page_or_none() {
+fn an_origin_is_parsed_or_refused() {
     let parsed = Address::parse("HTTPS://Ops.Example.org:443/waterline/").unwrap();
     let path = Some("/waterline/".to_owned());
     assert_eq!(parsed, Address { origin: "https://ops.example.org".into(), host: "ops.example.org".into(), path });
@@ -32,7 +32,7 @@ fn an_address_is_one_of_a_page_or_none() {
 }
 
 #[test]
-fn a_host_that_is_not_its_own_is_refused() {
+fn a_foreign_host_is_refused() {
     let served = Guard::served(own(), None, None, false);
     let proxied = Guard::served(own(), address("https://ops.example.org"), None, false);
     let mounted = Guard::mounted(None, None, false);
@@ -56,7 +56,7 @@ fn a_host_that_is_not_its_own_is_refused() {
 }
 
 #[test]
-fn an_origin_of_another_site_is_refused_also_for_a_look() {
+fn a_foreign_origin_is_refused_for_reads_too() {
     let mounted = Guard::mounted(None, None, true);
     let behind = Guard::mounted(address("https://ops.example.org"), None, true);
     for (host, origin, of_mounted, of_behind) in [
@@ -79,7 +79,7 @@ fn an_origin_of_another_site_is_refused_also_for_a_look() {
 }
 
 #[test]
-fn a_change_needs_each_of_its_marks() {
+fn a_change_needs_each_of_its_headers() {
     let all = [
         ("host", "a"),
         ("content-type", "application/json; charset=utf-8"),
@@ -117,7 +117,7 @@ fn a_change_needs_each_of_its_marks() {
 }
 
 #[test]
-fn a_token_is_needed_as_a_header_or_as_a_session() {
+fn a_token_is_accepted_as_header_or_session() {
     let guard = Guard::served(own(), None, token(), true);
     let sessions = Sessions::default();
     let secret = sessions.begin(Instant::now()).unwrap();

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_payload_is_shown_as_json_or_as_hex_and_is_cut() {
+    fn a_payload_is_shown_as_json_or_hex_and_cut() {
         assert_eq!(payload(br#"{"to":"ann"}"#)["text"], "{\n  \"to\": \"ann\"\n}");
         let big = br#"{"id":123456789012345678901}"#;
         assert_eq!(payload(big)["text"], std::str::from_utf8(big).unwrap());

@@ -26,7 +26,7 @@ const NAMELESS: &str = "
     return [...all].filter((e) => e.checkVisibility() && !named(e)).map((e) => e.outerHTML.slice(0, 200));";
 
 #[test]
-fn each_view_is_readable_at_400_pixels_in_dark_and_in_light_and_has_a_name_for_everything() {
+fn each_view_fits_400_pixels_in_dark_and_light() {
     let world = World::new();
     let served = world.page().serve("127.0.0.1:0").unwrap();
     let browser = Browser::start();
@@ -55,7 +55,7 @@ fn each_view_is_readable_at_400_pixels_in_dark_and_in_light_and_has_a_name_for_e
 }
 
 #[test]
-fn a_person_with_a_keyboard_alone_gets_everywhere_and_keeps_the_focus_while_the_page_moves() {
+fn the_keyboard_reaches_all_and_keeps_the_focus() {
     let world = World::new();
     let served = world.page().serve("127.0.0.1:0").unwrap();
     let browser = Browser::start();
@@ -88,7 +88,7 @@ fn a_person_with_a_keyboard_alone_gets_everywhere_and_keeps_the_focus_while_the_
 }
 
 #[test]
-fn on_a_narrow_screen_each_job_is_a_card_with_the_names_of_its_cells() {
+fn on_a_narrow_screen_each_job_is_a_labelled_card() {
     let world = World::new();
     let served = world.page().serve("127.0.0.1:0").unwrap();
     let browser = Browser::start();
@@ -123,7 +123,7 @@ fn on_a_narrow_screen_each_job_is_a_card_with_the_names_of_its_cells() {
 }
 
 #[test]
-fn a_queue_shows_its_workers_as_cards_on_a_narrow_screen_with_a_bound_on_what_it_shows_of_each() {
+fn on_a_narrow_screen_workers_are_bounded_cards() {
     let store = Store::in_memory();
     let queue = Queue::open(&store, "mail", QueueOptions::default()).unwrap();
     queue.push_all((0..12).map(|n| NewJob::new("welcome", &n).unwrap().id(format!("m/{n}")))).unwrap();
@@ -195,7 +195,7 @@ fn says(tree: &[(String, String)], wanted: &[(&str, &str)]) {
 }
 
 #[test]
-fn a_screen_reader_gets_a_role_and_a_name_for_all_that_is_there() {
+fn a_screen_reader_gets_roles_and_names() {
     let world = World::new();
     let served = world.page().serve("127.0.0.1:0").unwrap();
     let browser = Browser::start();
@@ -231,7 +231,7 @@ fn a_screen_reader_gets_a_role_and_a_name_for_all_that_is_there() {
 }
 
 #[test]
-fn a_dialog_is_opened_left_and_sent_by_keys_and_named_for_a_screen_reader() {
+fn a_dialog_works_by_keyboard_and_has_a_name() {
     let world = World::new();
     let served = world.page().allow_writes(true).token(TOKEN).serve("127.0.0.1:0").unwrap();
     let browser = Browser::start();
@@ -282,7 +282,7 @@ fn a_dialog_is_opened_left_and_sent_by_keys_and_named_for_a_screen_reader() {
 }
 
 #[test]
-fn a_list_with_a_filter_shows_new_jobs_by_itself() {
+fn a_filtered_list_shows_new_jobs_by_itself() {
     let world = World::new();
     let served = world.page().serve("127.0.0.1:0").unwrap();
     let browser = Browser::start();
@@ -295,7 +295,7 @@ fn a_list_with_a_filter_shows_new_jobs_by_itself() {
 }
 
 #[test]
-fn a_page_of_a_store_shows_its_consumers_as_they_are_saved() {
+fn a_page_of_a_store_shows_saved_consumers() {
     let store = Store::in_memory();
     let park = OnExhausted::Park { budget: 9 };
     let jobs: MemoryJobs<u64> = (0..4).collect();

@@ -7,7 +7,7 @@ use serde_json::json;
 use std::path::Path;
 
 #[test]
-fn each_view_has_a_picture_in_the_docs_and_the_overview_one_in_the_readme() {
+fn each_view_has_a_picture_that_the_readmes_show() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let names = |file: &str, picture: &str| {
         let text = std::fs::read_to_string(root.join(file)).unwrap();

@@ -17,7 +17,7 @@ fn enter(browser: &Browser, served: &Served) {
 }
 
 #[test]
-fn a_person_steers_a_stream_by_the_button_beside_the_sentence() {
+fn a_stream_is_controlled_by_its_buttons() {
     let world = World::new();
     let served = world.page().allow_writes(true).token(TOKEN).serve("127.0.0.1:0").unwrap();
     let browser = Browser::start();
@@ -58,7 +58,7 @@ fn a_person_steers_a_stream_by_the_button_beside_the_sentence() {
 }
 
 #[test]
-fn a_person_finds_jobs_and_changes_those_that_a_filter_shows() {
+fn jobs_are_found_and_changed_by_filter() {
     let world = World::new();
     let served = world.page().allow_writes(true).token(TOKEN).serve("127.0.0.1:0").unwrap();
     let browser = Browser::start();
@@ -114,7 +114,7 @@ fn a_person_finds_jobs_and_changes_those_that_a_filter_shows() {
 }
 
 #[test]
-fn a_person_without_the_token_sees_nothing_and_one_who_may_only_look_sees_why() {
+fn without_rights_the_page_hides_data_or_says_why() {
     let world = World::new();
     let closed = world.page().allow_writes(true).token(TOKEN).serve("127.0.0.1:0").unwrap();
     let browser = Browser::start();

@@ -32,7 +32,7 @@ fn a_consumer_is_paused_resumed_and_resized() {
 }
 
 #[test]
-fn a_parked_job_is_redriven_or_given_up_and_a_job_is_skipped_once_the_consumer_is_gone() {
+fn parked_jobs_are_redriven_discarded_and_skipped() {
     let store = Store::in_memory();
     let jobs: MemoryJobs<_> = (0..4).collect();
     let works = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
@@ -78,7 +78,7 @@ fn a_parked_job_is_redriven_or_given_up_and_a_job_is_skipped_once_the_consumer_i
 }
 
 #[test]
-fn jobs_are_run_now_requeued_cancelled_and_removed_one_by_one() {
+fn single_jobs_are_run_requeued_cancelled_and_removed() {
     let world = World::new();
     let served = world.writable();
     let of = |action: &str, id: &str| json!({"action": action, "queue": "mail", "id": id});
@@ -97,7 +97,7 @@ fn jobs_are_run_now_requeued_cancelled_and_removed_one_by_one() {
 }
 
 #[test]
-fn a_job_is_pushed_as_its_program_does_it() {
+fn a_push_obeys_the_hook_and_bound_of_the_program() {
     let store = Store::in_memory();
     let options = QueueOptions::default()
         .max_waiting(2)
@@ -122,7 +122,7 @@ fn a_job_is_pushed_as_its_program_does_it() {
 }
 
 #[test]
-fn all_jobs_that_a_filter_shows_are_changed_and_no_more_than_a_person_has_seen() {
+fn filtered_jobs_are_changed_up_to_the_seen_count() {
     let world = World::new();
     let served = world.writable();
     let all = |action: &str, state: &str, count: usize, key: Option<&str>| {
@@ -144,7 +144,7 @@ fn all_jobs_that_a_filter_shows_are_changed_and_no_more_than_a_person_has_seen()
 }
 
 #[test]
-fn a_queue_is_paused_and_resumed_its_runner_resized_and_a_schedule_removed() {
+fn a_queue_its_runner_and_schedules_are_changed() {
     let store = Store::in_memory();
     let queue = Queue::open(&store, "mail", QueueOptions::default()).unwrap();
     let hourly = Every::hours(1);

@@ -43,7 +43,7 @@ fn follow(served: &waterline_ui::Served, view: &str) -> std::io::Lines<BufReader
 
 #[test]
 #[ignore = "it measures: cargo test --release -p waterline-ui --test page -- --ignored --nocapture cost"]
-fn a_page_that_is_looked_at_needs_a_hundredth_of_a_core_and_one_that_nobody_looks_at_nearly_nothing() {
+fn a_page_in_use_needs_a_hundredth_of_a_core() {
     let store = Store::in_memory();
     let mut page = Page::new(&store);
     let mut consumers = Vec::new();

@@ -22,7 +22,7 @@ fn get(addr: SocketAddr, path: &str) -> Answer {
 }
 
 #[test]
-fn a_page_works_under_each_path_with_and_without_a_slash_at_its_end() {
+fn a_page_works_with_and_without_a_trailing_slash() {
     let world = World::new();
     let page = world.page();
     let app = Router::new()
@@ -61,7 +61,7 @@ fn a_page_works_under_each_path_with_and_without_a_slash_at_its_end() {
 }
 
 #[test]
-fn the_form_for_the_token_leads_back_to_where_the_page_is() {
+fn the_login_form_leads_back_to_the_page() {
     let world = World::new();
     let page = world.page().token(TOKEN);
     let app = Router::new().nest("/bare", page.router()).merge(page.at("/both"));
@@ -80,7 +80,7 @@ fn the_form_for_the_token_leads_back_to_where_the_page_is() {
 }
 
 #[test]
-fn a_mounted_page_takes_changes_from_its_own_pages_alone() {
+fn a_mounted_page_takes_only_same_origin_changes() {
     let world = World::new();
     let post = |addr: SocketAddr, headers: &[(&str, &str)]| {
         let marks = [("content-type", "application/json"), ("x-waterline-page", "1")];

@@ -27,7 +27,7 @@ fn a_page_without_a_token_is_read_only_and_says_why() {
 }
 
 #[test]
-fn a_change_without_one_of_its_marks_changes_nothing() {
+fn a_change_without_one_of_its_headers_is_refused() {
     let world = World::new();
     let served = world.writable();
     let bearer = format!("Bearer {TOKEN}");
@@ -72,7 +72,7 @@ fn a_change_without_one_of_its_marks_changes_nothing() {
 }
 
 #[test]
-fn a_body_that_is_no_change_is_refused_with_the_reason() {
+fn a_bad_body_is_refused_with_the_reason() {
     let world = World::new();
     let served = world.writable();
     for (wrong, status, why) in [
@@ -104,7 +104,7 @@ fn a_body_that_is_no_change_is_refused_with_the_reason() {
 }
 
 #[test]
-fn an_address_that_others_reach_needs_a_token_that_cannot_be_guessed() {
+fn a_public_address_needs_a_long_token() {
     let world = World::new();
     assert!(matches!(world.page().serve("0.0.0.0:0"), Err(ServeError::NeedsToken { .. })));
     assert!(matches!(world.page().token("short").serve("127.0.0.1:0"), Err(ServeError::ShortToken { .. })));
@@ -123,7 +123,7 @@ fn look_at(served: &Served, path: &str) -> Answer {
 }
 
 #[test]
-fn a_person_logs_in_by_the_form_and_out_again() {
+fn the_form_logs_in_and_out() {
     let world = World::new();
     let served = world.writable();
     let form = look(&served, "/");
@@ -155,7 +155,7 @@ fn a_person_logs_in_by_the_form_and_out_again() {
 }
 
 #[test]
-fn each_answer_forbids_scripts_of_others_and_frames() {
+fn each_answer_forbids_foreign_scripts_and_frames() {
     let world = World::new();
     let served = world.page().serve("127.0.0.1:0").unwrap();
     let page = look(&served, "/");
@@ -177,7 +177,7 @@ fn each_answer_forbids_scripts_of_others_and_frames() {
 }
 
 #[test]
-fn a_page_shows_each_name_once_and_samples_end_with_it() {
+fn names_are_unique_and_sampling_ends_with_the_page() {
     let world = World::new();
     let page = Page::new(&world.store);
     let twice = page.watch(world.blocks.handle()).watch(world.blocks.handle()).queue(&world.mails).queue(&world.mails);
@@ -196,7 +196,7 @@ fn a_page_shows_each_name_once_and_samples_end_with_it() {
 
 /// The pause is that of tokio, so this takes real time.
 #[test]
-fn from_the_twentieth_wrong_token_on_each_is_answered_a_second_later_and_the_right_one_at_once() {
+fn wrong_tokens_are_delayed_but_not_the_right_one() {
     let world = World::new();
     let served = world.writable();
     let ask = |token: &str| {

@@ -21,7 +21,7 @@ fn view(served: &Served, path: &str) -> Value {
 }
 
 #[test]
-fn the_overview_says_of_each_in_the_words_of_its_status_why_it_stands_and_which_action_helps() {
+fn the_overview_has_status_sentences_and_actions() {
     let world = World::new();
     let served = served(&world);
     let overview = view(&served, "/api/overview");
@@ -48,7 +48,7 @@ fn the_overview_says_of_each_in_the_words_of_its_status_why_it_stands_and_which_
 }
 
 #[test]
-fn the_health_check_names_what_needs_an_operator_and_fails_as_long_as_anything_does() {
+fn the_health_check_fails_while_an_operator_is_needed() {
     let world = World::new();
     let served = served(&world);
     let health = || look(&served, "/api/health");
@@ -78,7 +78,7 @@ fn the_health_check_names_what_needs_an_operator_and_fails_as_long_as_anything_d
 }
 
 #[test]
-fn a_stream_has_its_window_its_retries_its_parked_jobs_and_its_moves() {
+fn a_stream_has_its_window_retries_parked_jobs_and_moves() {
     let world = World::new();
     let served = served(&world);
     let stream = view(&served, "/api/stream?name=blocks");
@@ -114,7 +114,7 @@ fn a_stream_has_its_window_its_retries_its_parked_jobs_and_its_moves() {
 }
 
 #[test]
-fn a_queue_has_its_limits_its_rates_and_its_jobs_by_state_kind_and_key() {
+fn a_queue_has_its_limits_rates_and_filtered_jobs() {
     let world = World::new();
     let served = served(&world);
     let mut leases: Vec<_> = (0..2).map(|_| world.mails.accept(Accept::new()).unwrap().unwrap()).collect();
@@ -155,7 +155,7 @@ fn a_queue_has_its_limits_its_rates_and_its_jobs_by_state_kind_and_key() {
 }
 
 #[test]
-fn a_queue_has_its_workers_with_their_slots_and_for_how_long_each_of_their_jobs_runs() {
+fn a_queue_has_its_workers_with_slots_and_run_times() {
     let world = World::new();
     let served = served(&world);
     let workers = || view(&served, "/api/workers?queue=mail");
@@ -184,7 +184,7 @@ fn a_queue_has_its_workers_with_their_slots_and_for_how_long_each_of_their_jobs_
 }
 
 #[test]
-fn a_filter_reads_ten_thousand_rows_at_most_and_says_where_it_goes_on() {
+fn a_filter_reads_at_most_ten_thousand_rows() {
     let world = World::new();
     let served = served(&world);
     world.mails.push_all((0..12_000).map(|n| NewJob::new("bulk", &n).unwrap())).unwrap();
@@ -199,7 +199,7 @@ fn a_filter_reads_ten_thousand_rows_at_most_and_says_where_it_goes_on() {
 }
 
 #[test]
-fn a_view_that_is_followed_is_sent_when_it_changes() {
+fn a_followed_view_is_sent_when_it_changes() {
     let world = World::new();
     let served = served(&world);
     let (reader, (status, head)) = begin(served.addr(), "GET", "/api/live/queue?name=mail", &[], "");
@@ -222,7 +222,7 @@ fn a_view_that_is_followed_is_sent_when_it_changes() {
 struct NoPrice(#[source] std::io::Error);
 
 #[test]
-fn a_halt_is_there_with_its_causes_also_after_the_end() {
+fn a_halt_keeps_its_causes_after_the_end() {
     let store = Store::in_memory();
     let jobs: MemoryJobs<u64> = (0..3).collect();
     let cause = || NoPrice(std::io::Error::other("the disk is full"));
@@ -238,7 +238,7 @@ fn a_halt_is_there_with_its_causes_also_after_the_end() {
 }
 
 #[test]
-fn a_closed_gate_and_the_oldest_job_that_waits_are_there() {
+fn a_queue_shows_a_closed_gate_and_the_oldest_job() {
     let store = Store::in_memory();
     let queue = Queue::open(&store, "mail", QueueOptions::default()).unwrap();
     queue.push_all(["first", "second"].map(|id| NewJob::new("welcome", &()).unwrap().id(id))).unwrap();
@@ -253,7 +253,7 @@ fn a_closed_gate_and_the_oldest_job_that_waits_are_there() {
 }
 
 #[test]
-fn a_page_that_is_dropped_is_gone_with_its_thread_and_its_store() {
+fn a_dropped_page_releases_its_thread_and_store() {
     let world = World::new();
     let served = served(&world);
     let addr = served.addr();
@@ -267,7 +267,7 @@ fn a_page_that_is_dropped_is_gone_with_its_thread_and_its_store() {
 }
 
 #[test]
-fn the_queues_of_a_group_share_the_slots_of_its_runner_and_say_so() {
+fn queues_of_a_group_share_the_slots_of_its_runner() {
     let store = Store::in_memory();
     let of = |kind: &str| [kind.to_owned()];
     let group = Group::new(&store)
@@ -297,7 +297,7 @@ fn the_queues_of_a_group_share_the_slots_of_its_runner_and_say_so() {
 }
 
 #[test]
-fn a_page_without_a_store_says_that_it_has_no_parked_jobs() {
+fn a_page_without_a_store_says_it_has_no_parked_jobs() {
     let world = World::new();
     let shown: [Watched; 2] = [world.blocks.handle().into(), (&world.mails).into()];
     let served = Page::of(shown).serve("127.0.0.1:0").unwrap();
