@@ -1,5 +1,5 @@
-// The smallest of what a page needs: elements that are made of text and never of HTML, and a tree
-// that is changed where it differs, so that the focus, a selection and an open menu stay.
+// A minimal view layer: elements are made of text, never of HTML, and the tree is patched only
+// where it differs, so that the focus, a selection and an open menu stay.
 
 /** Makes an element. A child that is no element is shown as text. */
 export function h(tag, props, ...children) {
@@ -33,7 +33,7 @@ function set(element, name, value) {
   if (name.startsWith("on")) {
     element[name] = value;
   } else if (name === "value") {
-    // What somebody types stays.
+    // Keep what is being typed.
     if (document.activeElement !== element) element.value = value ?? "";
   } else if (name === "style") {
     for (const [key, text] of Object.entries(value || {})) element.style.setProperty(key, text);
@@ -84,7 +84,7 @@ export function draw(element, nodes) {
   while (element.childNodes.length > nodes.length) element.lastChild.remove();
 }
 
-/** The path of the page, with a slash at its end. */
+/** The path of the page, with a trailing slash. */
 export const base = document.body.dataset.base;
 
 function address(view, params) {
@@ -104,14 +104,14 @@ export async function get(view, params) {
   return answer(await fetch(address(view, params), { credentials: "same-origin" }));
 }
 
-/** Makes a change, and returns the sentence that says what has become of it. */
+/** Makes a change, and returns the sentence that says what was done. */
 export async function post(change) {
   const headers = { "Content-Type": "application/json", "X-Waterline-Page": "1" };
   const body = JSON.stringify(change);
   return (await answer(await fetch(`${base}api/change`, { method: "POST", headers, body, credentials: "same-origin" }))).said;
 }
 
-/** Follows a view until the answer is called. */
+/** Follows a view until the returned function is called. */
 export function follow(view, params, told, failed, lost) {
   const source = new EventSource(address(`live/${view}`, params));
   source.onmessage = (event) => told(JSON.parse(event.data));

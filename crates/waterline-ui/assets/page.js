@@ -1,4 +1,4 @@
-// The page: which view the address names, and how it is kept up to date.
+// The page: shows the view that the address names, and keeps it up to date.
 
 import { h, draw, follow, get } from "./dom.js";
 import { StoredView, StreamView, pipeline, savedCard, streamCard } from "./streams.js";
@@ -7,7 +7,7 @@ import { JobView, JobsView, QueueView, queueCard } from "./queues.js";
 const main = document.getElementById("main");
 const connection = document.getElementById("connection");
 
-/** What everybody may do here. */
+/** Whether changes are allowed, and otherwise why not. */
 let writes = { allowed: false, why: "" };
 let current = null;
 
@@ -78,14 +78,14 @@ function told(data) {
   redraw();
 }
 
-/** The program answers that there is nothing to show. */
+/** Shows an error that the program has answered. */
 function failed(text) {
   connected(true);
   current.failure = text;
   redraw();
 }
 
-/** Begins to follow what the view shows. */
+/** Begins to follow the current view. */
 function begin() {
   const mine = current;
   if (mine.stop) mine.stop();
@@ -98,7 +98,7 @@ function begin() {
   }
 }
 
-/** Reads what is not followed. */
+/** Reads the data that is not followed. */
 async function read() {
   const mine = current;
   const { view } = mine;
@@ -110,7 +110,7 @@ async function read() {
         const data = await get(...view.reads);
         if (current === mine) told(data);
       } finally {
-        // It is read again so seldom that it takes a hundredth of the time.
+        // Read again so rarely that it takes at most a hundredth of the time.
         mine.due = performance.now() + Math.max(3000, 100 * (performance.now() - begun));
       }
     }
@@ -148,7 +148,7 @@ async function start() {
   window.addEventListener("changed", read);
   window.addEventListener("redraw", redraw);
   window.addEventListener("turned", begin);
-  // Plots and lists that are not followed. Nothing is read while nobody looks.
+  // Plots and lists that are not followed are polled, but only while the page is visible.
   setInterval(() => { if (!document.hidden && current && (current.view.follows || performance.now() >= current.due)) read(); }, 3000);
   document.addEventListener("visibilitychange", () => {
     if (!current) return;

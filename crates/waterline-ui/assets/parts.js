@@ -1,9 +1,9 @@
-// The parts that several views have: numbers and times as people read them, the sentence with its
-// button, plots, the window, and the dialog before a change.
+// Parts that several views share: formatted numbers and times, the sentence with its button, plots,
+// the window, and the dialog before a change.
 
 import { h, draw, get, post } from "./dom.js";
 
-/** A number with its thousands apart. */
+/** A number with separated thousands. */
 export function number(value) {
   if (value === null || value === undefined) return "–";
   if (typeof value === "string") return value;
@@ -62,14 +62,14 @@ function advice(advice, writes, name) {
     button);
 }
 
-/** A button that makes a change, or says why nobody can. */
+/** A button that makes a change, or says why it cannot. */
 export function changer(label, change, writes, ask) {
   const makes = () => (ask ? ask(change) : confirmed(label, change));
   if (!writes.allowed) return h("button", { disabled: true, title: writes.why }, label);
   return h("button", { type: "button", onclick: makes }, label);
 }
 
-/** Changes that lose something are asked for once more. */
+/** Changes that lose something need a confirmation. */
 const CAREFUL = {
   discard: "The job is never run again.",
   discard_all: "The jobs are never run again.",
@@ -90,7 +90,7 @@ function askReason(label, change) {
   confirm(label, [h("p", null, "The watermark passes the job without a run. It is parked, so it can be run later."), field], () => make({ ...change, reason }));
 }
 
-/** Makes a change, and says what has become of it. */
+/** Makes a change, and says what was done. */
 export async function make(change) {
   try {
     say(await post(change), "good");
@@ -102,7 +102,7 @@ export async function make(change) {
 
 let silence = 0;
 
-/** Says a sentence to the person. */
+/** Shows a sentence for a while. */
 export function say(text, tone) {
   const toast = document.getElementById("toast");
   toast.className = tone;
@@ -112,7 +112,7 @@ export function say(text, tone) {
   silence = setTimeout(() => { toast.hidden = true; }, tone === "stuck" ? 15000 : 6000);
 }
 
-/** Asks before a change is made. */
+/** Asks for a confirmation. */
 export function confirm(title, body, then) {
   const dialog = document.getElementById("dialog");
   const close = () => dialog.close();
@@ -129,7 +129,7 @@ export function confirm(title, body, then) {
   dialog.showModal();
 }
 
-/** Asks for a number, with the one that holds now. */
+/** Asks for a number, starting with the current one. */
 export function askNumber(title, about, now, then) {
   let value = now;
   const field = h("label", null, `${about} `, h("input", { type: "number", min: 1, required: true, autofocus: true, value: now, oninput: (event) => { value = Number(event.target.value); } }));
@@ -179,7 +179,7 @@ function clock(_plot, times) {
   return times.map((time) => new Date(time * 1000).toTimeString().slice(0, 8));
 }
 
-/** The plots of a name: one line each, in words for who does not see them. */
+/** The plots of a name: one line each, with a text for screen readers. */
 export class Plots {
   constructor(params, lines) {
     this.params = params;
@@ -194,7 +194,7 @@ export class Plots {
       this.data = await get("plots", { ...this.params, span: this.span });
       this.paint();
     } catch {
-      // The list says that the page is not connected.
+      // The head of the page says that it is not connected.
     }
   }
 
@@ -227,7 +227,7 @@ export class Plots {
     element.plot = new window.uPlot(options, data, element);
   }
 
-  /** What this process does not know has no plot. */
+  /** True unless this process does not know the values: then there is no plot. */
   isKnown(name) {
     const values = this.data && this.data[name];
     return !values || values.length < 3 || values.some((value) => value !== null);
@@ -252,7 +252,7 @@ export class Plots {
 }
 
 /** A table with a head, that scrolls by itself. On a narrow screen each row is a card, whose cells
- *  have the names of their columns. (The roles stay then, too.) */
+ *  are labelled by their columns. (The roles keep it a table for screen readers.) */
 export function table(caption, heads, rows) {
   const cell = (cell, at) => ({ ...cell, props: { role: "cell", "data-label": heads[at] || null, ...cell.props } });
   const row = (row) => ({ ...row, props: { role: "row", ...row.props }, children: row.children.map(cell) });

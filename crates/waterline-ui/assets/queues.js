@@ -38,7 +38,7 @@ const LINES = [
   { name: "ends_per_second", title: "Ends a second" },
 ];
 
-/** The most workers that a queue shows, and the most kinds and jobs of each. */
+/** How many workers of a queue are shown at most, and how many kinds and jobs of each. */
 const [WORKERS, KINDS, JOBS] = [20, 6, 8];
 
 const many = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
@@ -53,10 +53,10 @@ function fleetText(fleet) {
   return `${said.join("; ")}.`;
 }
 
-/** When a worker was heard of, or what becomes of its jobs if it is not heard of any more. */
+/** When a worker was heard of, or what happens to the jobs of a silent one. */
 function heardOf(worker) {
   if (worker.is_stopping && !worker.is_silent) return h("span", { class: "waits" }, "stopping");
-  // Of one beside a store nothing is known but its jobs.
+  // Of the worker of a store, only the jobs are known.
   if (!worker.is_silent) return worker.silent_for ? `${seconds(worker.silent_for / 1000)} ago` : worker.process === null ? "–" : "now";
   const left = worker.lease_left === null ? "when its program is started again" : worker.lease_left === 0 ? "now" : `in ${seconds(worker.lease_left / 1000)}`;
   const jobs = worker.busy === 0 ? "it has no job" : worker.busy === 1 ? `its job comes back ${left}` : `its ${number(worker.busy)} jobs come back ${left}`;
@@ -93,7 +93,7 @@ export class QueueView {
   async read() {
     const schedules = async () => { this.schedules = (await get("schedules", { queue: this.name })).schedules; };
     const fleet = async () => { this.fleet = await get("workers", { queue: this.name, limit: WORKERS }); };
-    // The head of the page says if it is not connected.
+    // The head of the page says whether it is connected.
     await Promise.all([this.plots.read(), schedules().catch(() => {}), fleet().catch((error) => { this.fleet = { failure: error.message }; })]);
   }
 
@@ -186,7 +186,7 @@ export class JobsView {
     this.follow();
   }
 
-  /** A filter by kind or key reads many rows, so it is not followed, but read again now and then. */
+  /** A filter by kind or key reads many rows, so it is polled rarely instead of followed. */
   follow() {
     const params = { ...this.params, cursor: this.cursors[this.cursors.length - 1] };
     const isPlain = !params.kind && !params.key;

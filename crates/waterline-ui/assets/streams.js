@@ -37,7 +37,7 @@ function savedFigures(consumer) {
     figure("moved", moment(consumer.moved_at), "the time at which the watermark moved last"));
 }
 
-/** A consumer of another program in the list, as it is saved. */
+/** A consumer of another program in the list, with its saved state. */
 export function savedCard(consumer, writes) {
   return h("article", { class: "card", key: `saved ${consumer.name}`, "aria-label": `Saved stream ${consumer.name}` },
     h("h3", null, h("a", { href: link("stored", { name: consumer.name }) }, consumer.name)),
@@ -45,7 +45,7 @@ export function savedCard(consumer, writes) {
     savedFigures(consumer));
 }
 
-/** One consumer of another program, as it is saved. */
+/** One consumer of another program, with its saved state. */
 export class StoredView {
   constructor(params) {
     this.title = `Stream ${params.name}`;
@@ -109,7 +109,7 @@ export class StreamView {
     this.moves = { page: null, error: null };
   }
 
-  /** Reads what is not followed. */
+  /** Reads the data that is not followed. */
   async read() {
     const of = async (place, view, params) => {
       try {

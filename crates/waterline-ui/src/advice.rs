@@ -1,4 +1,4 @@
-//! The advice of the library, and beside it the button that helps.
+//! The library's advice, with the button that helps.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -25,14 +25,14 @@ fn link(label: impl Into<String>, link: String) -> Option<Action> {
     Some(Action { label: label.into(), change: None, link: Some(link) })
 }
 
-/// Returns a name as a part of an address.
+/// Percent-encodes a name for a URL.
 fn encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
-/// Puts advice into a row: the first one says why it does not move, and the others what is left
-/// over. The verdict is that on all of them.
+/// Puts advice into a row: the first says why it does not move, the others what is left over. The
+/// verdict covers all of them.
 fn put(row: &mut Value, verdict: Verdict, all: Vec<Advice>, action: impl Fn(&Advice) -> Option<Action>) {
     let shown = |advice: &Advice| {
         let mut shown = json!(advice);
@@ -45,8 +45,8 @@ fn put(row: &mut Value, verdict: Verdict, all: Vec<Advice>, action: impl Fn(&Adv
     row["also"] = shown.collect();
 }
 
-/// Puts the advice for a consumer into its row. `other` is the name on the page of the one that it
-/// waits for, if that is there: of the stage before it, or of the one behind a log that is full.
+/// Puts the advice for a consumer into its row. `other` is the name of the consumer that it waits
+/// for, if that is on the page: the stage before it, or the reader of a full log.
 pub(crate) fn of_stream(row: &mut Value, name: &str, status: &Status, other: Option<&str>) {
     put(row, status.verdict(), status.advice(), |advice| match advice.reason {
         "parked" => link("Look at these jobs", format!("#/stream?name={}", encoded(name))),
@@ -82,7 +82,7 @@ pub(crate) fn of_queue(row: &mut Value, name: &str, status: &QueueStatus, home: 
     put(row, status.verdict(), status.advice(), |advice| match advice.reason {
         "dead" | "damaged" => jobs(&format!("state={}", advice.reason)),
         "unknown_kinds" => {
-            // A runner buries them, or snoozes them.
+            // A runner buries or snoozes them.
             let state = if status.counts.dead > 0 { "dead" } else { "scheduled" };
             let kind = status.unknown_kinds.first().map(|kind| format!("state={state}&kind={}", encoded(kind)));
             jobs(&kind.unwrap_or_default())

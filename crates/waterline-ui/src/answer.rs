@@ -6,7 +6,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-/// The longest body of a request.
+/// The longest body of a request, in bytes.
 pub(crate) const LONGEST: usize = 64 * 1024;
 
 /// The largest integer that a browser does not round.
@@ -36,7 +36,7 @@ impl IntoResponse for Failure {
     }
 }
 
-/// Makes a text of each integer that a browser would round.
+/// Turns each integer that a browser would round into a string.
 pub(crate) fn make_exact(value: &mut Value) {
     match value {
         Value::Number(number) if number.as_u64().is_some_and(|number| number > EXACT) => {

@@ -1,4 +1,4 @@
-//! The files of the page, which are in the binary.
+//! The files of the page, embedded in the binary.
 
 const PAGE: &str = include_str!("../assets/page.html");
 const LOGIN: &str = include_str!("../assets/login.html");
@@ -23,12 +23,12 @@ pub(crate) fn named(name: &str) -> Option<(&'static str, &'static str)> {
     FILES.iter().find(|file| file.0 == name).map(|file| (file.1, file.2))
 }
 
-/// The place of the page, as the browser has it.
+/// Where the page is, as the browser sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
-    /// The path of the page, with a slash at its end. Its files are named by it.
+    /// The path of the page with a trailing slash, which is the prefix of its files.
     pub(crate) base: String,
-    /// True if the address of the page has that slash.
+    /// True if the address in the browser has that slash.
     pub(crate) slash: bool,
 }
 
@@ -36,18 +36,17 @@ fn placed(text: &str, place: &Place) -> String {
     text.replace("{slash}", if place.slash { "?slash" } else { "" }).replace("{base}", &escaped(&place.base))
 }
 
-/// Returns the page.
 pub(crate) fn page(place: &Place, title: &str) -> String {
     placed(PAGE, place).replace("{title}", &escaped(title))
 }
 
-/// Returns the form for the token. `again`: the last one was wrong.
+/// Returns the login form; `again` if the last token was wrong.
 pub(crate) fn login(place: &Place, again: bool) -> String {
     let wrong = if again { "<p role=\"alert\">That is not the token.</p>" } else { "" };
     placed(LOGIN, place).replace("{wrong}", wrong)
 }
 
-/// Returns a text as HTML shows it, also within an attribute.
+/// Escapes a text for HTML, also within an attribute.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

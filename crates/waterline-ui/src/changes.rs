@@ -25,7 +25,7 @@ pub(crate) struct Change {
     state: Option<String>,
     kind: Option<String>,
     key: Option<String>,
-    /// The number of jobs that the person has seen.
+    /// How many jobs the caller has seen.
     count: Option<usize>,
     /// The name of a schedule.
     name: Option<String>,
@@ -72,7 +72,7 @@ impl Change {
         needs(self.id.as_deref(), "id", &self.action)
     }
 
-    /// Makes the change. The answer says what has become of it, in a sentence for the person.
+    /// Makes the change. The answer says in a sentence what was done.
     ///
     /// # Errors
     /// [`Failure`] says why nothing was changed.
@@ -107,7 +107,7 @@ impl Change {
             "redrive" => {
                 let index = self.index()?;
                 match handle.redrive(index) {
-                    // The next life runs it.
+                    // The next consumer of that name runs it.
                     Err(Error::Stopped) => shared.store()?.redrive(progress()?, index)?,
                     redriven => redriven?,
                 }
@@ -184,7 +184,7 @@ impl Change {
         }
     }
 
-    /// Pushes a job, as the program does it: its hook and its bound are asked.
+    /// Pushes a job as the program does: the hook and the bound of the queue apply.
     fn push(&self, queue: &Queue) -> Result<Value, Failure> {
         let kind = needs(self.kind.as_deref(), "kind", &self.action)?;
         let mut job = NewJob::new(kind, needs(self.payload.as_ref(), "payload", &self.action)?)?;
@@ -196,7 +196,7 @@ impl Change {
         Ok(json!({ "said": format!("the job {:?} {has}", pushed.id), "id": pushed.id, "is_new": pushed.is_new() }))
     }
 
-    /// Changes all jobs that the filter shows, and no more than the person has seen.
+    /// Changes the jobs that the filter matches, but no more than the caller has seen.
     fn make_for_all(&self, queue: &Queue) -> Result<Value, Failure> {
         let fields = [("state", &self.state), ("kind", &self.kind), ("key", &self.key)];
         let query: Query =
@@ -217,7 +217,7 @@ impl Change {
         }
         let found = filter.find(queue, None, count)?;
         if action == "requeue" {
-            // Those that others waited for come first.
+            // Jobs that others waited for come first.
             let all = found.jobs.len() as u64;
             let changed = queue.requeue_all(found.jobs.into_iter().map(|job| job.id))?;
             let rest = if changed < all { "; others are not: they are not dead by now" } else { "" };
@@ -227,7 +227,7 @@ impl Change {
         for job in found.jobs {
             match one(queue, action, &job.id) {
                 Ok(()) => changed += 1,
-                // It has ended, or left its state, since it was read.
+                // The job has ended, or left its state, since it was read.
                 Err(failure) => failed = Some(failure.text),
             }
         }
@@ -248,13 +248,12 @@ fn done(action: &str) -> &'static str {
     }
 }
 
-/// Changes one job.
 fn one(queue: &Queue, action: &str, id: &str) -> Result<(), Failure> {
     let changed = match action {
         "requeue" => queue.requeue(id)?,
         "run_now" => queue.run_now(id)?,
         _ => {
-            // The error of a job that has died meanwhile stays, and so does one that runs again.
+            // Keep the error of a job that died meanwhile, and a job that runs again.
             let is_over = |state| matches!(state, JobState::Finished | JobState::Dead | JobState::Damaged);
             let fits = !matches!(queue.state(id), Ok(Some(state)) if is_over(state) == (action == "cancel"));
             if fits {

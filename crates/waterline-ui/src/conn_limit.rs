@@ -1,8 +1,8 @@
-//! The connections of a page that is served by itself. They are few, and none stays that asks for
-//! nothing: each takes a file descriptor of the program, whose stores need some, too.
+//! Limits the connections of a served page. They are few, and idle ones are closed: each takes a
+//! file descriptor of the program, whose stores need some, too.
 //!
-//! A connection carries one request. Until that is whole it may have to go for a newer one, so
-//! those who open sockets and say nothing, or little, keep nobody out.
+//! A connection carries one request. Until that is complete, a newer connection may evict it, so
+//! clients that open sockets and send little or nothing block no others.
 
 use crate::answer::{LONGEST, refuse_long};
 use axum::Router;
@@ -30,21 +30,20 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
-/// The most connections at once. A browser has up to six.
+/// The maximum number of connections. A browser has up to six.
 pub(crate) const MOST: usize = 256;
 
-/// The most connections of one address at once that have sent no whole request. (Behind a proxy all
-/// have one address, and a proxy sends a request when it is whole.)
+/// The maximum number of connections per address without a complete request. (A proxy is one
+/// address for all clients, but sends only complete requests.)
 pub(crate) const UNASKED: usize = 16;
 
-/// The time that a request has for its headers, and then for its body.
+/// The timeout for the headers of a request, and then for its body.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The time after which a connection is closed on which nothing goes either way. Views that are
-/// followed say something each 15 s.
+/// The idle timeout of a connection. A followed view sends a keep-alive each 15 s.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// The shortest time between two lines of the log.
+/// The shortest time between two log lines.
 const PACE: Duration = Duration::from_secs(60);
 
 /// Serves these routes, as long as it is polled.
@@ -54,21 +53,21 @@ pub(crate) async fn serve(mut listener: TcpListener, router: Router) {
         let (stream, addr) = Listener::accept(&mut listener).await;
         let place = few.enter(addr.ip(), Instant::now());
         tokio::spawn(place.hold(stream, router.clone()));
-        // It is read before the next ones come, which it may have to go for.
+        // Let it read its request before the next connections come, which may evict it.
         tokio::task::yield_now().await;
     }
 }
 
-/// The connections that are open.
+/// The open connections.
 #[derive(Default)]
 struct Few(Mutex<All>);
 
 #[derive(Default)]
 struct All {
     next: u64,
-    /// By their age: the oldest one first.
+    /// By number, so the oldest comes first.
     open: BTreeMap<u64, Open>,
-    /// The connections that went for newer ones since the last line of the log.
+    /// How many connections were evicted since the last log line.
     closed: u64,
     told: Option<Instant>,
 }
@@ -80,7 +79,7 @@ struct Open {
 }
 
 impl All {
-    /// Returns the connection that goes for a new one of this address.
+    /// Returns the connection to evict for a new one of this address.
     fn victim(&self, from: IpAddr) -> Option<u64> {
         let mut unasked = self.open.iter().filter(|(_, open)| !open.has_asked);
         let of_it = || self.open.iter().filter(|(_, open)| !open.has_asked && open.from == from);
@@ -92,8 +91,8 @@ impl All {
         oldest.filter(|_| is_full).map(|(number, _)| *number)
     }
 
-    /// Takes out the connection that goes for a new one, if one has to. Returns the number of those
-    /// that went since the last line of the log, if there is to be one.
+    /// Evicts a connection for a new one, if necessary. Returns how many were evicted since the
+    /// last log line, if a new line is due.
     fn make_room(&mut self, from: IpAddr, now: Instant) -> Option<u64> {
         let victim = self.victim(from).and_then(|number| self.open.remove(&number))?;
         victim.gone.notify_one();
@@ -107,7 +106,7 @@ impl All {
 }
 
 impl Few {
-    /// Gives a new connection its place. The oldest one may go for it.
+    /// Gives a new connection its place, for which the oldest one may be evicted.
     fn enter(self: &Arc<Self>, from: IpAddr, now: Instant) -> Place {
         let from = from.to_canonical();
         let gone = Arc::new(Notify::new());
@@ -132,14 +131,14 @@ struct Place {
 }
 
 impl Place {
-    /// Answers the one request of a connection, unless a newer one takes its place.
+    /// Answers the one request of a connection, unless it is evicted.
     async fn hold(self, stream: TcpStream, router: Router) {
         let answer = service_fn(|request| self.answer(request, router.clone()));
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE).keep_alive(false);
         let connection = builder.serve_connection(TokioIo::new(Heard::new(stream)), answer);
         tokio::select! {
-            // Who has asked is gone, or has sent something that is no request.
+            // The request is answered or invalid, or the client is gone.
             _ended = connection => {}
             () = self.gone.notified() => {}
         }
@@ -147,7 +146,7 @@ impl Place {
 
     async fn answer(&self, request: Request<Incoming>, router: Router) -> Result<Response, Infallible> {
         let (parts, body) = request.into_parts();
-        // A body that trickles belongs to no whole request.
+        // A body that trickles in does not complete a request.
         let Ok(body) = timeout(PATIENCE, to_bytes(Body::new(body), LONGEST)).await else {
             return Ok(StatusCode::REQUEST_TIMEOUT.into_response());
         };
@@ -165,7 +164,7 @@ impl Drop for Place {
     }
 }
 
-/// A connection that ends when nothing goes either way for long.
+/// A connection with an idle timeout.
 struct Heard {
     stream: TcpStream,
     silent: Pin<Box<Sleep>>,
@@ -176,7 +175,7 @@ impl Heard {
         Self { stream, silent: Box::pin(sleep(SILENCE)) }
     }
 
-    /// Notes that something went, or ends a silence that has lasted for too long.
+    /// Resets the timeout if bytes were read or written, and fails if it is over.
     fn heard<R>(&mut self, went: Poll<io::Result<R>>, cx: &mut Context<'_>) -> Poll<io::Result<R>> {
         if went.is_ready() {
             self.silent.as_mut().reset(Instant::now() + SILENCE);

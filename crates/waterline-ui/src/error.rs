@@ -22,7 +22,7 @@ pub enum ServeError {
         /// The least number of bytes.
         least: usize,
     },
-    /// The address of [`Page::origin`](crate::Page::origin) is none.
+    /// The address of [`Page::origin`](crate::Page::origin) is not valid.
     #[error(transparent)]
     Origin(#[from] NotAnOrigin),
     /// The thread of the server cannot be started.
@@ -30,7 +30,7 @@ pub enum ServeError {
     Thread(#[source] io::Error),
 }
 
-/// The text is no address of a page.
+/// A text that is not the address of a page.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{url:?} is no address of a page: write it as https://ops.example.org or http://10.0.0.7:8080/waterline")]
 pub struct NotAnOrigin {

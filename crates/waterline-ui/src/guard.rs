@@ -1,4 +1,4 @@
-//! The checks of each request. They are pure: a request is its method and its headers.
+//! The checks of each request, as pure functions of its method and headers.
 
 use crate::error::NotAnOrigin;
 use crate::session::{Sessions, Token};
@@ -6,10 +6,10 @@ use axum::http::{HeaderMap, Method, StatusCode, header};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
-/// The header without which nothing is changed. A form of another page cannot send it.
+/// The header that each change needs. A form on another site cannot send it.
 pub(crate) const OURS: &str = "x-waterline-page";
 
-/// The address that people have in their browser, in its parts.
+/// The address of a page in a browser, in its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     /// `https://ops.example.org`, in lower case, without the port that its scheme has anyway.
@@ -46,13 +46,13 @@ impl Address {
 #[derive(Clone, Debug)]
 pub(crate) struct Guard {
     origin: Option<Address>,
-    /// The address that it is served on by itself; `None` where it is mounted.
+    /// The address that it is served on; `None` if it is mounted.
     own: Option<SocketAddr>,
     token: Option<Token>,
     writes: bool,
 }
 
-/// The reason why a request is refused.
+/// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     Host,
@@ -110,23 +110,23 @@ impl Guard {
         self.token.as_ref()
     }
 
-    /// Returns the path of the page as a browser sees it, if somebody has said so.
+    /// Returns the path of the page as a browser sees it, if it was set.
     pub(crate) fn path(&self) -> Option<&str> {
         self.origin.as_ref()?.path.as_deref()
     }
 
-    /// Returns the name of the cookie. Pages on several ports of a machine share its cookies.
+    /// Returns the name of the cookie, with the port: the ports of a host share its cookies.
     pub(crate) fn cookie(&self) -> String {
         self.own.map_or_else(|| "waterline_page".to_owned(), |own| format!("waterline_page_{}", own.port()))
     }
 
-    /// Returns the settings of the cookie. That of a page behind TLS goes no other way.
+    /// Returns the settings of the cookie. Behind TLS it is sent only over TLS.
     pub(crate) fn cookie_settings(&self) -> &'static str {
         let is_encrypted = self.origin.as_ref().is_some_and(|origin| origin.origin.starts_with("https:"));
         if is_encrypted { "Path=/; HttpOnly; SameSite=Strict; Secure" } else { "Path=/; HttpOnly; SameSite=Strict" }
     }
 
-    /// Returns the reason why nobody can change anything, if that is so.
+    /// Returns why the page is read-only, if it is.
     pub(crate) fn why_read_only(&self) -> Option<Refusal> {
         if !self.writes {
             Some(Refusal::ReadOnly)
@@ -152,10 +152,10 @@ impl Guard {
         }
     }
 
-    /// Checks a request for data, which no other site has to make.
+    /// Checks a request for data, which must not come from another site.
     ///
     /// # Errors
-    /// Those of [`check_site`](Self::check_site).
+    /// As [`check_site`](Self::check_site).
     pub(crate) fn check_data(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         self.check_site(headers)?;
         match text(headers, "sec-fetch-site") {
@@ -175,7 +175,7 @@ impl Guard {
         if is_right { Ok(()) } else { Err(Refusal::Token) }
     }
 
-    /// Checks a change, beside what each request is checked for.
+    /// Checks a change, in addition to the checks of each request.
     ///
     /// # Errors
     /// The first reason to refuse it.
@@ -192,14 +192,14 @@ impl Guard {
         self.check_same_origin(headers)
     }
 
-    /// Checks that a request comes from the page itself. A program with the token needs no browser.
+    /// Checks that a request comes from the page itself, or from a program with the token.
     ///
     /// # Errors
     /// [`Refusal::SameOrigin`].
     pub(crate) fn check_same_origin(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let is_same = match text(headers, "sec-fetch-site") {
             Some(site) => site == "same-origin",
-            // An origin that is there was compared before.
+            // An `Origin`, if there is one, has been compared already.
             None => {
                 headers.contains_key(header::ORIGIN)
                     || self.token.as_ref().zip(bearer(headers)).is_some_and(|(token, given)| token.is(given))
@@ -216,8 +216,8 @@ impl Guard {
         pairs.find(|(key, _)| *key == name).map(|(_, secret)| secret)
     }
 
-    /// True if a request may name this host. A name that somebody else owns may point here
-    /// (*DNS rebinding*); an address cannot.
+    /// True if a request may name this host. A foreign name may point here (*DNS rebinding*); an
+    /// address cannot.
     fn has_host(&self, host: &str) -> bool {
         if self.origin.as_ref().is_some_and(|origin| origin.host == host) {
             return true;
@@ -226,8 +226,8 @@ impl Guard {
         let is_address = name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok() || name == "localhost";
         match self.own {
             Some(own) => is_address && port.unwrap_or("80") == own.port().to_string(),
-            // Its server knows its own names. With an origin, only a proxy on the way has another
-            // one.
+            // Without an origin, names are left to the server. With one, a proxy may still name an
+            // address.
             None => self.origin.is_none() || is_address,
         }
     }
@@ -236,7 +236,7 @@ impl Guard {
         let Ok(origin) = Address::parse(origin) else { return false };
         match &self.origin {
             Some(own) if own.origin == origin.origin => true,
-            // Somebody may look at it from beside the proxy, under an address.
+            // The page may be opened without the proxy, under an address.
             _ => origin.host == host.strip_suffix(":80").or(host.strip_suffix(":443")).unwrap_or(host),
         }
     }

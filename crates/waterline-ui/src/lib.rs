@@ -1,72 +1,70 @@
-//! A page for the browser that shows the consumers and the queues of [`waterline`], served by your
-//! own program: why each of them does not move, in one sentence, and the right button beside it.
+//! A web page that shows the consumers and queues of [`waterline`], served by your own program: one
+//! sentence says why each of them does not move, with the button that helps beside it.
 //!
-//! [`Page`] has an example. Mount it in your own server, or let it be served by itself.
+//! [`Page`] has an example. Mount it in your own web server, or let it serve itself.
 //!
 //! # What it costs
 //!
-//! A thread takes a sample of each name once a second, of counters that are in memory, and keeps an
-//! hour of them. All else is read when somebody looks: at most twice a second for each open tab.
-//! With ten consumers, ten queues and 100,000 jobs in memory, on two busy virtual cores, that is
-//! 0.009 % of a core while nobody looks, 0.19 % for an open overview, and as much again for a list
-//! of jobs.
+//! A thread samples each name once a second, from counters in memory, and keeps an hour of samples.
+//! All else is read only for an open tab, at most twice a second. With ten consumers, ten queues
+//! and 100,000 jobs in memory, on two busy virtual cores, that is 0.009 % of a core without a tab,
+//! 0.19 % with an open overview, and as much again for a list of jobs.
 //!
 //! # Who may do what
 //!
-//! | | a mounted [router](Page::router) | [served](Page::serve) by itself |
+//! | | a mounted [router](Page::router) | a page that [serves](Page::serve) itself |
 //! |---|---|---|
-//! | to look | your server decides | from this machine: everybody, or who has the [token](Page::token); from elsewhere: who has it |
+//! | to look | your server decides | from this machine: every caller, or with the [token](Page::token) if there is one; from elsewhere: with the token |
 //! | to change something | with [`allow_writes`](Page::allow_writes): your server decides | with `allow_writes` and the token |
 //!
 //! Each change is a `POST` with `Content-Type: application/json` and `X-Waterline-Page: 1`, and
 //! with `Sec-Fetch-Site: same-origin` or an `Origin` that is the page's own. Behind a proxy that
-//! changes the `Host`, say the address that people have: [`Page::origin`]. A program that sends the
-//! token as `Authorization: Bearer …` needs no `Origin`. A page that is served by itself answers
-//! under its address and under `localhost`, and under no other name. Nothing is loaded from
-//! elsewhere, no script stands in the page itself, and what your jobs and users wrote is shown as
-//! text.
+//! changes the `Host`, set the address in the browser: [`Page::origin`]. A program that sends the
+//! token as `Authorization: Bearer …` needs no `Origin`. A page that serves itself answers under
+//! its address and under `localhost`, and under no other name. Nothing is loaded from other sites,
+//! no script is inline, and what your jobs and users wrote is shown as text.
 //!
-//! A page that is served by itself has 256 connections at most, each for one request, which has 10
-//! seconds for its headers and 10 for its body. One address has at most 16 that have sent no whole
-//! request: for a new one the oldest of them goes, and a line of the log says so. With 2,000
-//! sockets that send a byte now and then, a look is answered within milliseconds. From 20 wrong
-//! tokens a minute on, each wrong one is answered a second later.
+//! A page that serves itself has at most 256 connections. Each carries one request, with 10 seconds
+//! for its headers and 10 for its body. One address may have at most 16 connections without a
+//! complete request: a further one closes the oldest of them, which is logged. With 2,000 sockets
+//! that trickle bytes, a request is answered within milliseconds. From the 20th wrong token within
+//! a minute on, each wrong one is answered a second later.
 //!
-//! [`Page::serve`] has no TLS. An address that other machines reach belongs behind something that
+//! [`Page::serve`] has no TLS. An address that other machines reach belongs behind a proxy that
 //! encrypts.
 //!
 //! # The API
 //!
-//! The page is drawn from JSON that you may use, too. Times are in milliseconds since 1970, and
-//! durations in milliseconds, if the name says nothing else. An integer above 2^53 is a text, since
-//! a browser would round it. An answer that is no success is `{"error": "…"}`.
+//! The page is drawn from JSON that your programs may use, too. Times are milliseconds since 1970,
+//! and durations are milliseconds, unless the name says otherwise. An integer above 2^53 is a
+//! string, since a browser would round it. An error is `{"error": "…"}`.
 //!
 //! | `GET` | parameters | answers |
 //! |---|---|---|
-//! | `api/overview` | | `title`, `writes`, `why_read_only`, and a row of each of `streams`, `pipelines`, `queues`, and of `stored` where [they are shown](Page::stored) |
-//! | `api/health` | | the worst `verdict` of them, and what `needs_you`, with the `sentence` of each: 503 if anything does, otherwise 200. It is for a monitor; a process that needs an operator is not to be killed |
-//! | `api/saved` | | the [`consumers`](waterline::Store::consumers) and the [`logs`](waterline::Store::logs) of the store, those that are not on the page too |
+//! | `api/overview` | | `title`, `writes`, `why_read_only`, and a row for each of `streams`, `pipelines`, `queues`, and `stored` where [they are shown](Page::stored) |
+//! | `api/health` | | the worst `verdict` of them, and what `needs_you`, each with its `sentence`: 503 if anything does, otherwise 200. It is for monitoring, not a liveness probe: do not kill a process that needs an operator |
+//! | `api/saved` | | the [`consumers`](waterline::Store::consumers) and the [`logs`](waterline::Store::logs) of the store, also those that are not on the page |
 //! | `api/stream` | `name` | the row, the window as a `strip` with its `running` and its `retries`, and the `last_halt` |
-//! | `api/stored` | `name` | a consumer of [`Page::stored`], its parked `jobs` and its `moves`, 100 of each at most |
+//! | `api/stored` | `name` | a consumer of [`Page::stored`], its parked `jobs` and its `moves`, at most 100 of each |
 //! | `api/parked` | `stream`, `from`, `limit` | a page of parked `jobs`, their `count`, and the index of the `next` page |
-//! | `api/history` | `stream`, `skip`, `limit` | the `moves` that an operator made on purpose, the newest first |
+//! | `api/history` | `stream`, `skip`, `limit` | the `moves` by an operator, newest first |
 //! | `api/plots` | `stream` or `queue`, `span` (`minute`, `hour`) | a list of numbers for each plot, with their `time` in seconds |
 //! | `api/queue` | `name` | the row, the `limits`, the `gate`, the `slots` of the runner, and the run times of each of the `kinds` |
 //! | `api/schedules` | `queue` | the periodic jobs |
-//! | `api/workers` | `queue`, `skip`, `limit` | a page of the [`workers`](waterline_queue::Queue::workers), those first that are no longer heard of and have jobs; their `count`, the `next` page, and of those that are `taking` jobs the `slots` (`null`: one has no bound) and how many are `busy`; the numbers of those that are `stopping` and `silent` |
+//! | `api/workers` | `queue`, `skip`, `limit` | a page of the [`workers`](waterline_queue::Queue::workers), silent ones with jobs first; their `count`, and the `next` page; how many are `taking` jobs, their `slots` (`null` if one has no bound), and how many of these are `busy`; how many are `stopping` and `silent` |
 //! | `api/jobs` | `queue`, `state`, `kind`, `key`, `cursor`, `limit` | a page of `jobs`, and the cursor of the `next` one |
-//! | `api/count` | `queue`, `state`, `kind`, `key` | the `count` of them, and if that `is_all` |
-//! | `api/job` | `queue`, `id` | all that is kept of a job, with those `after` which it runs, and those `before` which it runs |
-//! | `api/live/VIEW` | those of the view | the view as server-sent events, when it has changed, at most twice a second; an event `failure` is an error |
+//! | `api/count` | `queue`, `state`, `kind`, `key` | the `count` of these jobs, and whether that `is_all` |
+//! | `api/job` | `queue`, `id` | all that is kept of a job, with the jobs `after` which and `before` which it runs |
+//! | `api/live/VIEW` | those of the view | the view as server-sent events whenever it changes, at most twice a second; the event `failure` is an error |
 //!
 //! `api/parked` and `api/history` take a consumer of `api/saved`, too.
 //!
 //! The row of a stream has its [`status`](waterline::Status), `jobs_per_second`, `behind_seconds`
-//! (the time for which the oldest unprocessed job has been there), `seconds_left`, and `advice`.
-//! That of a queue has its [`status`](waterline_queue::QueueStatus), `pushes_per_second`,
-//! `starts_per_second`, `ends_per_second`, and `advice`. Rates are those of the last minute, and
-//! `null` where this process knows none. `of_this_process` says that others may have the queue,
-//! too, which they do not count.
+//! (the age of the oldest unprocessed job), `seconds_left`, and `advice`. That of a queue has its
+//! [`status`](waterline_queue::QueueStatus), `pushes_per_second`, `starts_per_second`,
+//! `ends_per_second`, and `advice`. Rates are of the last minute, and `null` where this process
+//! knows none. `of_this_process` says that other processes may have the queue, too, whose jobs the
+//! rates do not count.
 //!
 //! `advice` is that of the library ([`Status::advice`](waterline::Status::advice)): a `sentence`,
 //! its `reason` as a word, a `verdict` (`goes_well`, `waits`: it goes on by itself, `needs_you`: an
@@ -75,10 +73,10 @@
 //! left over (parked and dead jobs) as a list in `also`, and the worst verdict of them as
 //! `verdict`.
 //!
-//! A filter by kind or by key reads at most 10,000 rows for a request: `read` says how many it has
-//! read, and `next` where to go on. The letters of the `cells` of a strip are those of
-//! [`StripCell`](waterline::StripCell). The percentiles of run times are those since the page
-//! began.
+//! A filter by kind or by key reads at most 10,000 rows per request: `read` says how many, and
+//! `next` where to go on. The letters of the `cells` of a strip are those of
+//! [`StripCell`](waterline::StripCell). The percentiles of run times count from the start of the
+//! page.
 //!
 //! `POST api/change` takes an object with an `action`, and answers `{"said": "…"}`:
 //!
@@ -95,15 +93,15 @@
 //! | `pause` (for some `seconds`, or until it is resumed), `resume` | |
 //! | `requeue_dead`. The answer has their number, too (`requeued`) | |
 //! | `requeue`, `run_now`, `cancel`, `remove` | `id` |
-//! | `push`, as the program does it. The answer has the `id`, too, and if the job `is_new` | `kind`, `payload`, and the `id` if it is yours |
-//! | `requeue_all`, `run_all_now`, `cancel_all`, `remove_all` | the filter, and the `count` that the person has seen: no more are changed |
+//! | `push`, as the program does it. The answer also has the `id`, and whether the job `is_new` | `kind`, `payload`, and the `id` if it is yours |
+//! | `requeue_all`, `run_all_now`, `cancel_all`, `remove_all` | the filter, and the `count` that the caller has seen: no more are changed |
 //! | `set_max_processing` (of its [runner](Page::runner)) | `value` |
 //! | `remove_schedule` | `name` |
 //!
 //! The tool for the terminal, `waterline --url`, uses this API.
 //!
-//! Running now is a push of the same id that is due now:
-//! [`Queue::run_now`](waterline_queue::Queue::run_now). Cancelling is removing.
+//! `run_now` is [`Queue::run_now`](waterline_queue::Queue::run_now): a push of the same id that is
+//! due now. `cancel` removes the job.
 
 mod advice;
 mod answer;

@@ -1,4 +1,4 @@
-//! The lines of the log that a test hears on its own thread.
+//! The log lines of a test, from its own thread.
 
 use parking_lot::Mutex;
 use std::fmt;
@@ -7,7 +7,7 @@ use tracing::field::{Field, Visit};
 use tracing::subscriber::{Interest, Subscriber, with_default};
 use tracing::{Event, Metadata, span};
 
-/// Keeps the text of each line.
+/// Keeps the text of each log line.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<String>>>);
 
@@ -48,7 +48,7 @@ impl Subscriber for Lines {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// Runs this, and returns the lines that it has told.
+/// Runs this, and returns its log lines.
 pub(crate) fn lines_of(run: impl FnOnce()) -> Vec<String> {
     let lines = Lines::default();
     with_default(lines.clone(), run);

@@ -1,4 +1,4 @@
-//! Views that are followed: server-sent events.
+//! Followed views, as server-sent events.
 
 use crate::answer::make_exact;
 use crate::site::{Site, aside};
@@ -16,14 +16,14 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 /// The time between two events of a view.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// Someone who follows a view.
+/// A client that follows a view.
 struct Follower {
     site: Site,
     view: String,
     query: Query,
     headers: HeaderMap,
     ticks: Interval,
-    /// The text of the last event. One that says the same is not sent.
+    /// The text of the last event. An equal one is not sent again.
     last: Result<String, String>,
 }
 
@@ -39,7 +39,7 @@ impl Follower {
                 self.last = text;
                 let event = match &self.last {
                     Ok(text) => Event::default().data(text),
-                    // A browser has its own events of the name `error`.
+                    // Browsers have their own `error` events.
                     Err(text) => Event::default().event("failure").data(text),
                 };
                 return Some((Ok(event), self));
@@ -55,7 +55,7 @@ pub(crate) async fn follow(
     Parameters(query): Parameters<Query>,
     headers: HeaderMap,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-    // These read many rows. The page itself does not follow them.
+    // These read many rows, so they are sent less often. The page itself does not follow them.
     let is_dear = view == "count" || ["kind", "key"].iter().any(|name| query.contains_key(*name));
     let mut ticks = interval(if is_dear { EVERY * 20 } else { EVERY });
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -63,10 +63,7 @@ pub(crate) async fn follow(
     Sse::new(unfold(follower, Follower::next)).keep_alive(KeepAlive::default())
 }
 
-/// Returns a view as the text of an event.
-///
-/// # Errors
-/// The answer to a request that has failed, in the same form.
+/// Returns a view, or the failure to read it, as the text of an event.
 fn text_of(site: &Site, name: &str, query: &Query) -> Result<String, String> {
     let text = |mut value: Value| {
         make_exact(&mut value);

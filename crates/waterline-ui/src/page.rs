@@ -1,4 +1,4 @@
-//! The page as its user builds it.
+//! The builder of a page.
 
 use crate::error::{NotAnOrigin, ServeError};
 use crate::guard::{Address, Guard};
@@ -13,10 +13,10 @@ use std::sync::{Arc, OnceLock};
 use waterline::Store;
 use waterline_queue::{Group, Queue, RunnerHandle};
 
-/// A page for the browser that shows consumers and queues, and lets people steer them.
+/// A web page that shows consumers and queues, and lets operators change them.
 ///
 /// Mount it in the web server of your program, behind its own login, with [`router`](Self::router).
-/// Or let it be served by itself, with [`serve`](Self::serve).
+/// Or let it serve itself, with [`serve`](Self::serve).
 ///
 /// ```
 /// use waterline::{Consumer, MemoryJobs, Store};
@@ -37,33 +37,35 @@ use waterline_queue::{Group, Queue, RunnerHandle};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Nobody can change anything unless [`allow_writes`](Self::allow_writes) says so.
+/// The page is read-only unless it has [`allow_writes`](Self::allow_writes).
 #[derive(Clone)]
 #[must_use = "a page shows nothing before it is mounted or served"]
 pub struct Page {
     parts: Vec<Part>,
-    /// The store of the parked jobs and of the history; `None`: there is none of them to be shown.
+    /// The store of parked jobs and history; `None` if there are none to show.
     store: Option<Store>,
     title: String,
     is_stored: bool,
     writes: bool,
     token: Option<Token>,
     origin: Result<Option<Address>, NotAnOrigin>,
-    /// One for all routers and servers of this page, so that one thread takes the samples.
+    /// Shared by all routers and servers of this page, so that one thread samples for all.
     shared: Arc<OnceLock<Arc<Shared>>>,
 }
 
 impl Page {
-    /// Makes an empty page. The store is that of the parked jobs and of the history, so each
-    /// consumer of the page keeps its progress in this store: its parked jobs are looked up here
-    /// by its name. A consumer of another store needs a page of its own.
+    /// Makes an empty page for the consumers and queues of a store.
+    ///
+    /// Parked jobs and history are looked up in this store by the name of their consumer. So a
+    /// consumer of another store needs a page of its own.
     pub fn new(store: &Store) -> Self {
         Self::on(Some(store.clone()))
     }
 
-    /// Makes a page of these queues and consumers, without a store: for those whose state is in a
-    /// database that many processes share. It shows no parked jobs and no history, which are in
-    /// the store of a consumer.
+    /// Makes a page of these queues and consumers, without a store.
+    ///
+    /// It is for those whose state is in a database that many processes share. It shows no parked
+    /// jobs and no history, which are in the store of a consumer.
     ///
     /// ```
     /// use waterline::Store;
@@ -94,8 +96,10 @@ impl Page {
         }
     }
 
-    /// Shows a consumer, or the stages of a pipeline. After its end it is shown as it was last. One
-    /// that is started again is another consumer, and needs a page of its own.
+    /// Shows a consumer, the stages of a pipeline, a queue, or a group.
+    ///
+    /// A consumer that has ended is shown in its last state. One that is started again is another
+    /// consumer, and needs a page of its own.
     pub fn watch(self, watched: impl Into<Watched>) -> Self {
         self.with(Part::Watched(watched.into()))
     }
@@ -110,12 +114,12 @@ impl Page {
         self.watch(group)
     }
 
-    /// Shows the consumers of the store that nobody [watches](Self::watch), too, as they are saved:
-    /// how far they are, their parked jobs, their last halt, and their moves. It is for a program
-    /// that looks at the store of another one, which is
-    /// [read-only](waterline::StoreOptions::read_only) here. Such a store shows each of its queues,
-    /// also one that is made later. They are shown as they are saved, and only their process knows
-    /// if a runner runs.
+    /// Shows the saved state of consumers that are not [watched](Self::watch), too.
+    ///
+    /// It has their progress, their parked jobs, their last halt, and their moves. It is for a
+    /// program that looks at the store of another one, opened
+    /// [read-only](waterline::StoreOptions::read_only). Of such a store each queue is shown as it
+    /// is saved, also one that is made later. Only its process knows whether a runner runs.
     ///
     /// ```
     /// use waterline::{Consumer, MemoryJobs, Store};
@@ -132,44 +136,45 @@ impl Page {
         Self { is_stored: true, ..self.anew() }
     }
 
-    /// Lets people change how many jobs this runner runs at once.
+    /// Lets operators change how many jobs this runner runs at once.
     pub fn runner(self, runner: &RunnerHandle) -> Self {
         self.with(Part::Runner(runner.clone()))
     }
 
-    /// Sets the title: the name of your program, for people who have several such pages open.
+    /// Sets the title: the name of your program, to tell several pages apart.
     pub fn title(self, title: impl Into<String>) -> Self {
         Self { title: title.into(), ..self.anew() }
     }
 
-    /// Lets people pause, resume, redrive, requeue and remove. The default is that nobody can
-    /// change anything.
+    /// Lets operators pause, resume, redrive, requeue and remove. The default is read-only.
     ///
-    /// Your server decides who may reach a page that you mount. A page that is
-    /// [served](Self::serve) by itself takes changes only with a [`token`](Self::token). Without
-    /// one it stays read-only, and says so.
+    /// Your server decides who may reach a page that you mount. A page that
+    /// [serves](Self::serve) itself takes changes only with a [`token`](Self::token). Without one
+    /// it stays read-only, and says so.
     ///
-    /// A mounted page with neither a token nor a login before it takes changes from whoever reaches
-    /// it. It cannot see a login, so a line of the log says so at the start of one without a token.
+    /// A mounted page with neither a token nor a login before it takes changes from every caller
+    /// that reaches it. It cannot see a login, so it logs a warning if it has no token.
     ///
-    /// A mounted page believes the `Host` that it is given. So set [`origin`](Self::origin),
-    /// unless a login by cookie or header stands before it: otherwise a name of somebody else's
-    /// that points at your server (*DNS rebinding*) may change things.
+    /// A mounted page trusts the `Host` of a request. So set [`origin`](Self::origin), unless a
+    /// login by cookie or header stands before it: otherwise a foreign name that points at your
+    /// server (*DNS rebinding*) may change things.
     pub fn allow_writes(self, writes: bool) -> Self {
         Self { writes, ..self.anew() }
     }
 
-    /// Sets the token that everybody needs who opens the page: 16 bytes or more, by chance. A
-    /// program sends it as `Authorization: Bearer …`, and a person types it into a form, which
-    /// leaves a cookie for a session of 12 hours. Then the page asks for it again. It is never
+    /// Sets the token that is needed to open the page: 16 random bytes or more.
+    ///
+    /// A program sends it as `Authorization: Bearer …`, and a person types it into a form, which
+    /// sets a cookie for a session of 12 hours. Then the page asks for it again. The token is never
     /// logged.
     pub fn token(self, token: impl Into<String>) -> Self {
         Self { token: Some(Token::new(token.into())), ..self.anew() }
     }
 
-    /// Sets the address that people have in their browser, such as `https://ops.example.org`, if a
-    /// proxy stands before the page. With it a `Host` and an `Origin` of any other name are
-    /// refused. Its path is that of the page, if the proxy changes the path.
+    /// Sets the address in the browser, such as `https://ops.example.org`, behind a proxy.
+    ///
+    /// A `Host` and an `Origin` of any other name are then refused. Its path is that of the page,
+    /// if the proxy changes the path.
     pub fn origin(self, url: impl AsRef<str>) -> Self {
         Self { origin: Address::parse(url.as_ref()).map(Some), ..self.anew() }
     }
@@ -188,17 +193,18 @@ impl Page {
         self.shared.get_or_init(|| Shared::start(self.store.as_ref(), &self.parts, &self.title, self.is_stored)).clone()
     }
 
-    /// Returns the page as routes for your own server. Mount them under any path, also under the
-    /// root, behind your own login:
-    /// `app.nest("/admin/waterline", page.router())`. An `app` with a state takes it by
+    /// Returns the page as routes for your own server.
+    ///
+    /// Mount them under any path, also under the root, behind your own login:
+    /// `app.nest("/admin/waterline", page.router())`. An `app` with a state takes them by
     /// `nest_service`.
     ///
-    /// It takes changes only from its own pages: see the [module](crate) for what it checks. A
-    /// thread takes a sample of each name once a second, for as long as the routes live.
+    /// They take changes only from the page itself: see the [crate](crate) for the checks. A thread
+    /// samples each name once a second as long as the routes live.
     ///
     /// # Panics
-    /// If [`origin`](Self::origin) was given something that is no address, or if
-    /// [`token`](Self::token) was given fewer than 16 bytes.
+    /// If [`origin`](Self::origin) is no address, or if [`token`](Self::token) has fewer than 16
+    /// bytes.
     pub fn router(&self) -> Router {
         let origin = self.origin.clone().unwrap_or_else(|error| panic!("{error}"));
         if let Some(Err(error)) = self.token.as_ref().map(Token::check) {
@@ -211,13 +217,13 @@ impl Page {
         crate::web::router(self.shared(), Guard::mounted(origin, self.token.clone(), self.writes))
     }
 
-    /// Returns the page as routes below this path, for `app.merge(page.at("/admin/waterline"))`.
-    /// They answer with and without a slash at the end of the path, while `nest` of [`axum`] leads
-    /// to a
-    /// [`router`](Self::router) by the path alone that it was given.
+    /// Returns the page as routes below this path: `app.merge(page.at("/admin/waterline"))`.
+    ///
+    /// They answer with and without a trailing slash, while `nest` of [`axum`] leads to a
+    /// [`router`](Self::router) only by the exact path that it was given.
     ///
     /// # Panics
-    /// Those of [`router`](Self::router). If the path does not begin with a slash.
+    /// As [`router`](Self::router), and if the path does not begin with a slash.
     pub fn at(&self, path: &str) -> Router {
         match path.trim_end_matches('/') {
             "" => self.router(),
@@ -225,14 +231,14 @@ impl Page {
         }
     }
 
-    /// Serves the page by itself, on a thread of its own, until the answer is dropped. With port 0
-    /// the system picks one: see [`Served::addr`].
+    /// Serves the page on a thread of its own, until the returned value is dropped.
     ///
-    /// It speaks HTTP without TLS, so an address that is no loopback belongs behind something that
-    /// encrypts. There it needs a [`token`](Self::token).
+    /// With port 0 the system picks a port: see [`Served::addr`]. It speaks HTTP without TLS, so an
+    /// address that is no loopback belongs behind a proxy that encrypts, and needs a
+    /// [`token`](Self::token).
     ///
     /// # Errors
-    /// [`ServeError`] says what to do: the address is in use, is none, or needs a token.
+    /// [`ServeError`] says what to do: the address is in use, is not valid, or needs a token.
     pub fn serve(&self, addr: impl ToSocketAddrs) -> Result<Served, ServeError> {
         let origin = self.origin.clone()?;
         self.token.as_ref().map_or(Ok(()), Token::check)?;

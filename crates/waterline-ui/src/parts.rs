@@ -1,4 +1,4 @@
-//! The parts of a page, as its user puts them on it.
+//! The parts of a page.
 
 use waterline::{Handle, PipelineHandle};
 use waterline_queue::{Group, Queue, RunnerHandle};
@@ -41,7 +41,7 @@ impl From<PipelineHandle> for Watched {
     }
 }
 
-/// A thing that the user has put on the page.
+/// A part of a page.
 #[derive(Clone)]
 pub(crate) enum Part {
     Watched(Watched),

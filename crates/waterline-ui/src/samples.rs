@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 /// The samples of an hour.
 pub(crate) const KEPT: usize = 3_600;
 
-/// The points of a plot, at most.
+/// The maximum number of points of a plot.
 const POINTS: usize = 360;
 
-/// The time over which a rate is taken, in milliseconds.
+/// The time over which rates are taken, in milliseconds.
 const MINUTE: u64 = 60_000;
 
 /// The last hour of one name.
@@ -33,7 +33,7 @@ pub(crate) struct OfStream {
     pub(crate) at: u64,
     pub(crate) head: Option<u64>,
     pub(crate) last_processed: Option<u64>,
-    /// `None` while nobody knows the head.
+    /// `None` while the head is unknown.
     pub(crate) lag: Option<u64>,
     /// The attempts that succeeded since the consumer started.
     pub(crate) done: u64,
@@ -46,8 +46,8 @@ pub(crate) struct OfQueue {
     pub(crate) at: u64,
     pub(crate) waiting: u64,
     pub(crate) running: u64,
-    /// The pushes, starts and ends since the queue was opened; `None` for those of which this
-    /// process knows nothing.
+    /// The pushes, starts and ends since the queue was opened; `None` where this process does not
+    /// know them.
     pub(crate) traffic: [Option<u64>; 3],
 }
 
@@ -63,20 +63,20 @@ impl Sample for OfQueue {
     }
 }
 
-/// Returns how fast a count grows, a second. `None` if the time is too short to say.
+/// Returns how fast a count grows per second; `None` if the time is too short to say.
 fn rate(from: (u64, u64), to: (u64, u64)) -> Option<f64> {
     let millis = to.0.saturating_sub(from.0);
     (millis >= 500).then(|| round(to.1.saturating_sub(from.1) as f64 * 1e3 / millis as f64))
 }
 
-/// Three digits are enough for people, and make short answers.
+/// Rounds to three digits, which suffice for people and keep answers short.
 fn round(number: f64) -> f64 {
     if number >= 100.0 { number.round() } else { (number * 100.0).round() / 100.0 }
 }
 
 impl<S: Sample + Copy> Samples<S> {
     pub(crate) fn add(&mut self, sample: S) {
-        // A clock that was set back would draw a plot that turns back.
+        // If the clock was set back, a plot would run backwards.
         if self.0.back().is_some_and(|last| last.at() > sample.at()) {
             self.0.clear();
         }
@@ -96,13 +96,13 @@ impl<S: Sample + Copy> Samples<S> {
         self.0.get(self.0.partition_point(|sample| sample.at() < since))
     }
 
-    /// Returns how fast this count has grown in the last minute, a second.
+    /// Returns how fast a count grew per second in the last minute.
     pub(crate) fn rate(&self, count: impl Fn(&S) -> Option<u64>) -> Option<f64> {
         let (from, to) = (self.minute_ago()?, self.last()?);
         rate((from.at(), count(from)?), (to.at(), count(to)?))
     }
 
-    /// Returns the samples of the last so many seconds, thinned out to what a plot can show.
+    /// Returns the samples of the last `seconds`, thinned out for a plot.
     fn points(&self, seconds: u64) -> Vec<S> {
         let since = self.last().map_or(0, |last| last.at().saturating_sub(seconds * 1_000));
         let from = self.0.partition_point(|sample| sample.at() < since);
@@ -118,7 +118,7 @@ fn times<S: Sample>(points: &[S]) -> Vec<f64> {
     points.iter().map(|point| point.at() as f64 / 1e3).collect()
 }
 
-/// Returns how fast a count grew between each point and the one before, a second.
+/// Returns how fast a count grew per second between each point and the one before.
 fn speeds<S: Sample>(points: &[S], count: impl Fn(&S) -> Option<u64>) -> Vec<Option<f64>> {
     let pair = |two: &[S]| rate((two[0].at(), count(&two[0])?), (two[1].at(), count(&two[1])?));
     let first = if points.is_empty() { None } else { Some(None) };
@@ -126,8 +126,8 @@ fn speeds<S: Sample>(points: &[S], count: impl Fn(&S) -> Option<u64>) -> Vec<Opt
 }
 
 impl Samples<OfStream> {
-    /// Returns the time for which the oldest unprocessed job has been there, in seconds, and true
-    /// if it is longer, since the samples do not go back that far.
+    /// Returns the age of the oldest unprocessed job in seconds, and true if it may be older, since
+    /// the samples do not go back that far.
     pub(crate) fn behind(&self) -> Option<(f64, bool)> {
         let last = self.last()?;
         if last.lag? == 0 {
@@ -137,19 +137,19 @@ impl Samples<OfStream> {
         Some((last.at.saturating_sub(self.0[at].at) as f64 / 1e3, at == 0))
     }
 
-    /// Returns the place of the sample whose head was the first above the watermark of this one.
+    /// Returns the place of the first sample whose head was above the watermark of this one.
     fn seen_at(&self, nth: usize) -> usize {
         let watermark = self.0[nth].last_processed;
         self.0.partition_point(|sample| sample.head <= watermark).min(nth)
     }
 
-    /// Returns the seconds that are left to the head by the speed of the last minute.
+    /// Returns the seconds left to the head, at the speed of the last minute.
     pub(crate) fn left(&self) -> Option<f64> {
         let (from, to) = (self.minute_ago()?, self.last()?);
         left(from, to)
     }
 
-    /// Returns the plots of the last so many seconds.
+    /// Returns the plots of the last `seconds`.
     pub(crate) fn plots(&self, seconds: u64) -> Value {
         let points = self.points(seconds);
         let behind = points.iter().map(|point| {
@@ -174,8 +174,7 @@ impl Samples<OfStream> {
     }
 }
 
-/// Returns the seconds from the second sample to the head by the speed of the watermark since the
-/// first one.
+/// Returns the seconds from `to` to the head, at the speed of the watermark since `from`.
 fn left(from: &OfStream, to: &OfStream) -> Option<f64> {
     if to.lag? == 0 {
         return Some(0.0);
@@ -186,12 +185,12 @@ fn left(from: &OfStream, to: &OfStream) -> Option<f64> {
 }
 
 impl Samples<OfQueue> {
-    /// Returns the pushes, starts and ends a second, over the last minute.
+    /// Returns the pushes, starts and ends per second in the last minute.
     pub(crate) fn rates(&self) -> [Option<f64>; 3] {
         [0, 1, 2].map(|nth| self.rate(|sample| sample.traffic[nth]))
     }
 
-    /// Returns the plots of the last so many seconds.
+    /// Returns the plots of the last `seconds`.
     pub(crate) fn plots(&self, seconds: u64) -> Value {
         let points = self.points(seconds);
         let speed = |nth: usize| speeds(&points, |point| point.traffic[nth]);
@@ -235,7 +234,7 @@ mod tests {
         assert_eq!(plots["time"].as_array().unwrap().len(), 61);
         assert_eq!((&plots["lag"][60], &plots["behind_seconds"][60]), (&json!(495), &json!(49.0)));
         assert_eq!((&plots["jobs_per_second"][0], &plots["jobs_per_second"][60]), (&Value::Null, &json!(5.0)));
-        // It stands still, and nobody knows how long that lasts.
+        // It stands still, so the time left is unknown.
         (100..200).for_each(|second| samples.add(stream(second, 2_000, 1_495)));
         assert_eq!((samples.left(), samples.behind()), (None, Some((149.0, false))));
         let mut young = Samples::default();

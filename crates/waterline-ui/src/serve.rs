@@ -1,4 +1,4 @@
-//! A page that is served by itself.
+//! A page that serves itself.
 
 use crate::error::ServeError;
 use crate::guard::Guard;
@@ -10,8 +10,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
-/// A page that is served by itself, from [`Page::serve`](crate::Page::serve). It ends when this is
-/// dropped.
+/// A page that serves itself, from [`Page::serve`](crate::Page::serve). It ends on drop.
 #[must_use = "the page is gone when this is dropped"]
 pub struct Served {
     addr: SocketAddr,
@@ -19,7 +18,7 @@ pub struct Served {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Listens on the first of these addresses that can be.
+/// Listens on the first of these addresses that works.
 pub(crate) fn listen(addr: impl ToSocketAddrs, has_token: bool) -> Result<TcpListener, ServeError> {
     let all: Vec<SocketAddr> = addr.to_socket_addrs().map_err(ServeError::Listen)?.collect();
     if let Some(addr) = all.iter().find(|addr| !addr.ip().is_loopback() && !has_token) {
@@ -75,7 +74,7 @@ impl Drop for Served {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // It panics only if the runtime does, which has told of it.
+            // It panics only if the runtime does, which has reported it.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! The token of a page, and the sessions of people who typed it.
+//! The token of a page, and the sessions of its login form.
 
 use crate::error::ServeError;
 use parking_lot::Mutex;
@@ -10,16 +10,16 @@ use subtle::{Choice, ConstantTimeEq};
 /// The shortest token. One that can be guessed protects nothing.
 const SHORTEST: usize = 16;
 
-/// The sessions that are kept. The oldest one goes when there are more.
+/// The maximum number of sessions. A further one ends the oldest.
 const SESSIONS: usize = 64;
 
-/// The number of wrong tokens a minute from which on each one is answered late.
+/// How many wrong tokens a minute it takes until each is answered late.
 const MANY: usize = 20;
 
-/// The time by which the answer to a wrong token is late then.
+/// The delay of an answer to a wrong token then.
 const LATE: Duration = Duration::from_secs(1);
 
-/// The time for which a session lasts, whatever is done in it: a working day.
+/// How long a session lasts, even if it is in use: a working day.
 pub(crate) const LASTS: Duration = Duration::from_secs(12 * 60 * 60);
 
 /// The token of a page. It has no `Display`, and its `Debug` shows nothing of it.
@@ -36,8 +36,7 @@ impl Token {
         if self.0.len() < SHORTEST { Err(ServeError::ShortToken { least: SHORTEST }) } else { Ok(()) }
     }
 
-    /// True if this is the token. The time that it takes depends on the length of what was given,
-    /// and on nothing of the token.
+    /// True if this is the token. The time that it takes depends only on the length of `given`.
     pub(crate) fn is(&self, given: &str) -> bool {
         let own = self.0.as_bytes();
         let is_as_long = (own.len() as u64).ct_eq(&(given.len() as u64));
@@ -52,8 +51,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// The sessions of people who typed the token. They are in memory, and end after [`LASTS`], or with
-/// the page.
+/// The sessions of the login form. They live in memory, and end after [`LASTS`] or with the page.
 #[derive(Default)]
 pub(crate) struct Sessions(Mutex<VecDeque<Session>>);
 
@@ -63,7 +61,7 @@ struct Session {
 }
 
 impl Session {
-    /// The time that it takes tells nothing of the secret.
+    /// Compares in a time that reveals nothing of the secret.
     fn is(&self, secret: &str) -> bool {
         self.secret.as_bytes().ct_eq(secret.as_bytes()).into()
     }
@@ -87,7 +85,7 @@ impl Sessions {
     pub(crate) fn has(&self, secret: &str, now: Instant) -> bool {
         let mut sessions = self.0.lock();
         sessions.retain(|session| now.saturating_duration_since(session.begun) < LASTS);
-        // All are compared, so that the time tells nothing of the place.
+        // Compare with all, so that the time reveals nothing of the place.
         sessions.iter().fold(false, |found, session| found | session.is(secret))
     }
 
@@ -96,20 +94,19 @@ impl Sessions {
     }
 }
 
-/// The wrong tokens of the last minute, the oldest first: as many of them as make the next ones
-/// wait.
+/// The wrong tokens of the last minute, oldest first, at most [`MANY`] of them.
 #[derive(Default)]
 pub(crate) struct Wrong(Mutex<Noted>);
 
 #[derive(Default)]
 struct Noted {
     times: VecDeque<Instant>,
-    /// The time of the last line of the log.
+    /// The time of the last log line.
     told: Option<Instant>,
 }
 
 impl Wrong {
-    /// Notes a wrong token. From some of them a minute on, the answer to each is late.
+    /// Notes a wrong token, and waits before the answer if there were many within a minute.
     pub(crate) async fn noted(&self) {
         if self.note(Instant::now()) {
             tokio::time::sleep(LATE).await;

@@ -1,5 +1,4 @@
-//! What the requests of a page share: its consumers and queues, and the thread that takes their
-//! samples.
+//! What the requests of a page share: consumers, queues, and the thread that samples them.
 
 use crate::failure::Failure;
 use crate::parts::{Part, Watched};
@@ -18,20 +17,20 @@ const EVERY: Duration = Duration::from_secs(1);
 
 /// A consumer on the page.
 pub(crate) struct Stream {
-    /// Its name on the page, which no other one has.
+    /// Its unique name on the page.
     pub(crate) name: String,
     pub(crate) handle: Handle,
-    /// The place of its pipeline, if it is a stage.
+    /// The index of its pipeline, if it is a stage.
     pub(crate) pipeline: Option<usize>,
     pub(crate) samples: Mutex<Samples<OfStream>>,
 }
 
 /// A queue on the page.
 pub(crate) struct QueueRow {
-    /// Its name on the page, which no other one has.
+    /// Its unique name on the page.
     pub(crate) name: String,
     pub(crate) queue: Queue,
-    /// The group that it is in, if that was put on the page.
+    /// The index of its group, if that is on the page.
     pub(crate) group: Option<usize>,
     /// The run times when the page began.
     pub(crate) before: BTreeMap<String, RunTimes>,
@@ -42,7 +41,7 @@ pub(crate) struct QueueRow {
 pub(crate) struct Shared {
     store: Option<Store>,
     pub(crate) title: String,
-    /// True if it shows what is saved, also of consumers that other programs run.
+    /// True if it also shows the saved state of consumers that other programs run.
     pub(crate) is_stored: bool,
     pub(crate) streams: Vec<Stream>,
     pub(crate) pipelines: Vec<PipelineHandle>,
@@ -53,7 +52,7 @@ pub(crate) struct Shared {
     runners: Vec<RunnerHandle>,
     pub(crate) sessions: Sessions,
     pub(crate) wrong: Wrong,
-    /// The thread of the samples ends when this is dropped.
+    /// Ends the sampling thread when it is dropped.
     _sampler: Sender<()>,
 }
 
@@ -63,14 +62,14 @@ pub(crate) fn millis(time: SystemTime) -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns this name, or another one if it is taken.
+/// Returns this name, with a number if it is taken.
 fn free_name(name: &str, taken: impl Fn(&str) -> bool) -> String {
     let others = (2..).map(|nth| format!("{name} ({nth})"));
     std::iter::once(name.to_owned()).chain(others).find(|name| !taken(name)).unwrap_or_default()
 }
 
 impl Shared {
-    /// Returns the store of the parked jobs and of the history.
+    /// Returns the store of parked jobs and history.
     pub(crate) fn store(&self) -> Result<&Store, Failure> {
         let none = "this page was made without a store (Page::of), so it has no parked jobs and no history: Page::new takes one";
         self.store.as_ref().ok_or_else(|| Failure::not_found(none))
@@ -81,7 +80,7 @@ impl Shared {
         self.store.as_ref().map_or_else(|| Ok(Vec::new()), Store::consumers)
     }
 
-    /// Collects the parts, and starts to take samples.
+    /// Collects the parts, and starts sampling.
     pub(crate) fn start(store: Option<&Store>, parts: &[Part], title: &str, is_stored: bool) -> Arc<Self> {
         let (sampler, end) = channel();
         let (title, sessions) = (title.to_owned(), Sessions::default());
@@ -154,11 +153,11 @@ impl Shared {
         self.queues.write().push(Arc::new(row));
     }
 
-    /// Looks at what other processes have written, and finds the queues that they have made.
+    /// Reads what other processes have written, and adds the queues that they have made.
     fn look_anew(&self) -> Result<(), QueueError> {
         let Some(store) = &self.store else { return Ok(()) };
         store.refresh()?;
-        // Where it is written, a queue is opened with the options that its program has for it.
+        // Queues of a writable store are opened by its program, with its own options.
         if !store.is_read_only() {
             return Ok(());
         }
@@ -176,10 +175,10 @@ impl Shared {
         Ok(())
     }
 
-    /// Takes a sample of each name. It reads counters that are in memory.
+    /// Samples each name, from counters in memory.
     fn sample(&self) {
         let at = millis(SystemTime::now());
-        // It shows the news of others.
+        // It also shows what other processes write.
         if self.is_stored
             && let Err(error) = self.look_anew()
         {
@@ -200,7 +199,7 @@ impl Shared {
         }
     }
 
-    /// Returns the status of each of these queues; within a group, as the group has it.
+    /// Returns the status of each of these queues; in a group, as the group has it.
     pub(crate) fn statuses(&self, queues: &[Arc<QueueRow>]) -> Vec<Result<QueueStatus, QueueError>> {
         let of_groups: Vec<_> = self.groups.iter().map(Group::status).collect();
         let status = |row: &Arc<QueueRow>| {
@@ -219,7 +218,6 @@ impl Shared {
         found.map_or_else(|| row.name.clone(), |other| other.name.clone())
     }
 
-    /// Returns the status of one queue.
     pub(crate) fn status_of(&self, row: &QueueRow) -> Result<QueueStatus, QueueError> {
         let of_group = row.group.map(|place| self.groups[place].status()).transpose()?;
         let of_group = of_group.and_then(|all| all.queues.into_iter().find(|status| status.queue == row.queue.name()));
@@ -230,7 +228,6 @@ impl Shared {
         self.streams.iter().find(|stream| stream.name == name)
     }
 
-    /// Returns the queues that there are by now.
     pub(crate) fn queues(&self) -> Vec<Arc<QueueRow>> {
         self.queues.read().clone()
     }
@@ -239,20 +236,20 @@ impl Shared {
         self.queues.read().iter().find(|row| row.name == name).cloned()
     }
 
-    /// Returns the runner of the jobs of a queue, if that was put on the page.
+    /// Returns the runner of a queue, if it is on the page.
     pub(crate) fn runner_of(&self, row: &QueueRow) -> Option<&RunnerHandle> {
         self.runners.iter().rfind(|runner| runner.queues().iter().any(|name| name == row.queue.name()))
     }
 }
 
 impl QueueRow {
-    /// True if other processes may have the queue, too: then the traffic is that of this one.
+    /// True if other processes may have the queue, too, whose traffic is not counted here.
     pub(crate) fn is_shared(&self) -> bool {
         !self.queue.capabilities().one_process
     }
 
-    /// Returns the pushes, starts and ends. A process without the runner of a queue knows nothing
-    /// of the jobs that start and end elsewhere.
+    /// Returns the pushes, starts and ends. Without the runner, a process does not know what starts
+    /// and ends elsewhere.
     fn traffic(&self, is_beside: bool) -> [Option<u64>; 3] {
         let activity = self.queue.activity();
         let runs_elsewhere = is_beside || self.is_shared() && activity.slots.is_none() && activity.started == Some(0);

@@ -1,4 +1,4 @@
-//! What the routes of a page have in common: its state, and a thread aside that may wait.
+//! What the routes of a page share: its state, and threads that may block.
 
 use crate::failure::Failure;
 use crate::guard::Guard;
@@ -6,14 +6,14 @@ use crate::shared::Shared;
 use axum::http::StatusCode;
 use std::sync::Arc;
 
-/// The state that the routes have in common.
+/// The state that the routes share.
 #[derive(Clone)]
 pub(crate) struct Site {
     pub(crate) shared: Arc<Shared>,
     pub(crate) guard: Arc<Guard>,
 }
 
-/// Runs this on a thread that may wait for a store.
+/// Runs this on a thread that may block on a store.
 pub(crate) async fn aside<R: Send + 'static>(run: impl FnOnce() -> R + Send + 'static) -> Result<R, Failure> {
     let ended = tokio::task::spawn_blocking(run).await;
     ended.map_err(|_| Failure {

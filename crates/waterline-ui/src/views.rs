@@ -42,7 +42,7 @@ pub(crate) fn view(shared: &Shared, guard: &Guard, name: &str, query: &Query) ->
     }
 }
 
-/// The views, for a person who looks at the API.
+/// The names of the views, which the API lists.
 pub(crate) const VIEWS: &[&str] = &[
     "overview",
     "health",
@@ -73,7 +73,7 @@ fn overview(shared: &Shared, guard: &Guard) -> Result<Value, Failure> {
     }))
 }
 
-/// The worst verdict of all that the page shows, and what needs an operator.
+/// The worst verdict of all rows, and what needs an operator.
 fn health(shared: &Shared, guard: &Guard) -> Result<Value, Failure> {
     let overview = overview(shared, guard)?;
     let rows = ["streams", "stored", "queues"].iter().filter_map(|list| overview[list].as_array()).flatten();

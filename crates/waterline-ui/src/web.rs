@@ -1,4 +1,4 @@
-//! The routes, and what stands before them.
+//! The routes, and the checks before them.
 
 use crate::answer::{LONGEST, answer, html, refuse};
 use crate::assets::{self, Place};
@@ -41,9 +41,9 @@ pub(crate) fn router(shared: Arc<Shared>, guard: Guard) -> Router {
         .with_state(site)
 }
 
-/// Checks each request, and says to the browser what the page may do.
+/// Checks each request, and tells the browser what the page may do.
 async fn check(State(site): State<Site>, mut request: Request, next: Next) -> Response {
-    // HTTP/2 has the host in the address.
+    // HTTP/2 has the host in the URI.
     let authority = request.uri().authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
     if let (false, Some(host)) = (request.headers().contains_key(header::HOST), authority) {
         request.headers_mut().insert(header::HOST, host);
@@ -85,29 +85,29 @@ const HEADERS: [(header::HeaderName, &str); 5] = [
     ),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
-    // Without any, a browser hides the origin of a form, too.
+    // With `no-referrer`, a browser would hide the origin of a form, too.
     (header::REFERRER_POLICY, "same-origin"),
     (header::CACHE_CONTROL, "no-store"),
 ];
 
-/// Returns the place of the page, as the browser has it.
+/// Returns where the page is, as the browser sees it.
 fn place(guard: &Guard, path: &str, original: Option<&OriginalUri>) -> Place {
     let original = original.map_or(path, |original| original.path());
     let slash = original.ends_with('/');
     if let Some(path) = guard.path() {
         return Place { base: path.to_owned(), slash };
     }
-    // The path of the page is what stands before the route.
+    // The path of the page is what precedes the route.
     let mount = original.strip_suffix(path).unwrap_or(original).trim_end_matches('/');
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/-._~%".contains(c);
-    // A proxy may have changed what stands before, and the browser knows where it is.
+    // A proxy may have changed that, so prefer a path relative to the address in the browser.
     let is_here = slash && matches!(path, "" | "/");
     let base = if is_here || !mount.chars().all(is_plain) { "./".to_owned() } else { format!("{mount}/") };
     Place { base, slash }
 }
 
-/// Returns the address of the page for one who comes from its form. The form says if the page had a
-/// slash at its end: a server may know it with that slash alone, or without it alone.
+/// Returns where the form leads back to. The form says whether the address of the page had a
+/// trailing slash, since a server may know it only with or only without that.
 fn back(guard: &Guard, path: &str, original: &OriginalUri) -> String {
     let Place { base, .. } = place(guard, path, Some(original));
     let bare = base.trim_end_matches('/');
@@ -119,7 +119,7 @@ async fn home(State(site): State<Site>, original: OriginalUri, request: Request)
     html(StatusCode::OK, assets::page(&place, &site.shared.title))
 }
 
-/// Answers under a path that no route is for. A router that is mounted may get its own path here.
+/// Answers a path without a route. A mounted router may get its own path here.
 async fn other(State(site): State<Site>, original: OriginalUri, request: Request) -> Response {
     if matches!(request.uri().path(), "" | "/") && request.method() == Method::GET {
         return home(State(site), original, request).await;

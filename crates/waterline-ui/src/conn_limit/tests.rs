@@ -9,12 +9,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 use waterline::Store;
 
-/// Returns an address of this number.
 fn addr(number: u8) -> IpAddr {
     [10, 0, 0, number].into()
 }
 
-/// Returns the numbers of the connections that are open.
+/// Returns the numbers of the open connections.
 fn open(few: &Few) -> Vec<u64> {
     few.0.lock().open.keys().copied().collect()
 }
@@ -28,11 +27,11 @@ fn an_address_drops_its_oldest_idle_connection() {
     let (few, now) = (Arc::new(Few::default()), Instant::now());
     let other = few.enter(addr(1), now);
     let mut places: Vec<_> = (0..UNASKED).map(|_| few.enter(addr(2), now)).collect();
-    // One that has asked is none of the sixteen.
+    // A connection that has sent its request does not count.
     ask(&few, 1);
     places.push(few.enter(addr(2), now));
     assert_eq!(open(&few).len(), 2 + UNASKED);
-    // An address in the form of IPv6 is the same one.
+    // An address mapped to IPv6 counts as the same address.
     let mapped: IpAddr = "::ffff:10.0.0.2".parse().unwrap();
     places.push(few.enter(mapped, now));
     assert_eq!(open(&few)[..3], [0, 1, 3], "the oldest one of that address that has not asked");
@@ -80,7 +79,7 @@ fn served() -> Served {
     Page::new(&Store::in_memory()).serve("127.0.0.1:0").unwrap()
 }
 
-/// Asks the page, and returns the time that the answer has taken.
+/// Requests the page, and returns how long the answer took.
 fn look(served: &Served) -> io::Result<Duration> {
     let begun = std::time::Instant::now();
     let mut stream = TcpStream::connect(served.addr())?;
@@ -92,7 +91,7 @@ fn look(served: &Served) -> io::Result<Duration> {
     Ok(begun.elapsed())
 }
 
-/// Waits until the other side has closed this, without more than it takes.
+/// Waits until the server has closed this, and returns how long that took.
 fn is_closed_after(mut stream: TcpStream) -> Duration {
     let begun = std::time::Instant::now();
     stream.set_read_timeout(Some(6 * PATIENCE)).unwrap();
@@ -102,7 +101,7 @@ fn is_closed_after(mut stream: TcpStream) -> Duration {
     begun.elapsed()
 }
 
-/// The timers are those of hyper and of tokio, so this takes real time.
+/// Takes real time, since the timers are those of hyper and tokio.
 #[test]
 fn headers_and_body_have_ten_seconds_each() {
     let served = served();
@@ -119,11 +118,11 @@ fn headers_and_body_have_ten_seconds_each() {
         .into_iter()
         .map(|thread| thread.join().unwrap())
         .collect();
-    // Without a bound of the page's own, hyper ends a head after 30 s.
+    // Without the page's own timeout, hyper would end the headers after 30 s.
     assert!(closed.iter().all(|time| (PATIENCE / 2..PATIENCE * 5 / 2).contains(time)), "{closed:?}");
 }
 
-/// Returns the most sockets that this process may have open, and keeps some for the rest.
+/// Returns how many sockets this process may open, with some left for the rest.
 fn sockets() -> usize {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let line = limits.lines().find(|line| line.starts_with("Max open files"));
@@ -131,7 +130,7 @@ fn sockets() -> usize {
     soft.saturating_sub(MOST + 200).clamp(100, 2_000)
 }
 
-/// Each of them sends a byte now and then, and comes again when it is closed.
+/// Each socket sends a byte now and then, and reconnects when it is closed.
 #[test]
 fn two_thousand_slow_sockets_block_no_request() {
     let (served, [rounds, again]) = (served(), [0, 0].map(AtomicUsize::new));
@@ -161,7 +160,7 @@ fn two_thousand_slow_sockets_block_no_request() {
         let mut times = Vec::new();
         while rounds.load(Ordering::Relaxed) <= 3 || times.len() < 50 {
             times.push(look(&served));
-            // One who looks now and then, as long as the others trickle.
+            // Request the page now and then while the sockets trickle.
             std::thread::park_timeout(Duration::from_millis(20));
         }
         times

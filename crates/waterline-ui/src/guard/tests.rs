@@ -74,7 +74,7 @@ fn a_foreign_origin_is_refused_for_reads_too() {
     }
     let cross = headers(&[("host", "a"), ("sec-fetch-site", "cross-site")]);
     assert_eq!(mounted.check_data(&cross), Err(Refusal::CrossSite));
-    // A link elsewhere leads to the page.
+    // A link on another site may open the page.
     assert_eq!(mounted.check_site(&cross), Ok(()));
 }
 
@@ -101,7 +101,7 @@ fn a_change_needs_each_of_its_headers() {
         let other = [&without("sec-fetch-site")[..], &[("sec-fetch-site", site), ("origin", "http://a")]].concat();
         assert_eq!(check(&guard, &other), Err(Refusal::SameOrigin), "{site}");
     }
-    // An older browser has no such header, and says its origin, which was compared before.
+    // An older browser sends only its origin, which is compared before.
     assert_eq!(check(&guard, &[&without("sec-fetch-site")[..], &[("origin", "http://a")]].concat()), Ok(()));
     assert_eq!(guard.check_change(&Method::PUT, &headers(&all)), Err(Refusal::ContentType));
     assert_eq!(check(&Guard::mounted(None, None, false), &all), Err(Refusal::ReadOnly));
@@ -109,7 +109,7 @@ fn a_change_needs_each_of_its_headers() {
     assert_eq!(check(&Guard::served(own(), None, token(), false), &all), Err(Refusal::ReadOnly));
     let with_token = Guard::served(own(), None, token(), true);
     assert_eq!(check(&with_token, &all), Ok(()));
-    // A program with the token is no browser that somebody else misuses.
+    // A program with the token is no browser that another site could misuse.
     let bearer = format!("Bearer {TOKEN}");
     let program = [&without("sec-fetch-site")[..], &[("authorization", &bearer)]].concat();
     assert_eq!(check(&with_token, &program), Ok(()));

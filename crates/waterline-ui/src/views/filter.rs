@@ -1,13 +1,13 @@
-//! The jobs of a queue that a filter shows.
+//! Filters for the jobs of a queue.
 
 use super::query::Query;
 use crate::failure::Failure;
 use waterline_queue::{JobInfo, JobState, Queue};
 
-/// The most rows that one request reads.
+/// The maximum number of rows that one request reads.
 pub(crate) const MOST_READ: usize = 10_000;
 
-/// The rows of one read.
+/// The rows per read.
 const CHUNK: usize = 100;
 
 /// The states, in the order in which an operator wants to see them.
@@ -32,14 +32,14 @@ pub(crate) struct Filter {
 /// The jobs that a filter has found.
 pub(crate) struct Found {
     pub(crate) jobs: Vec<JobInfo>,
-    /// The rows that were read.
+    /// How many rows were read.
     pub(crate) read: usize,
-    /// The cursor behind the last row that was read; `None`: there are no more.
+    /// The cursor after the last row that was read; `None` if there are no more.
     pub(crate) next: Option<String>,
 }
 
 impl Filter {
-    /// Reads it from the parameters of a request.
+    /// Parses the parameters of a request.
     pub(crate) fn of(query: &Query) -> Result<Self, Failure> {
         let text = |name: &str| query.get(name).filter(|text| !text.is_empty()).cloned();
         let state = text("state").unwrap_or_else(|| "ready".to_owned());
@@ -61,8 +61,8 @@ impl Filter {
         fits(&self.kind, Some(&job.kind)) && fits(&self.key, job.key.as_deref())
     }
 
-    /// Returns so many jobs behind the cursor. With a kind or a key it stops after
-    /// [`MOST_READ`] rows, whatever it has found.
+    /// Returns up to `most` jobs after the cursor. With a kind or a key it reads at most
+    /// [`MOST_READ`] rows.
     pub(crate) fn find(&self, queue: &Queue, cursor: Option<&str>, most: usize) -> Result<Found, Failure> {
         let mut found = Found { jobs: Vec::new(), read: 0, next: cursor.map(str::to_owned) };
         loop {
@@ -72,12 +72,12 @@ impl Filter {
             let last = page.jobs.len();
             for (nth, mut job) in page.jobs.into_iter().enumerate() {
                 found.read += 1;
-                // Nobody shows them in a list, and they may be large.
+                // A list does not show these, and they may be large.
                 (job.payload, job.data) = (Vec::new(), None);
                 if self.takes(&job) {
                     found.jobs.push(job);
                     if found.jobs.len() == most && nth + 1 < last {
-                        // The cursor is that of a page, so the page is read again up to here.
+                        // Only a page has a cursor, so read the page again up to here.
                         let part = queue.page(self.state, found.next.as_deref(), nth + 1)?;
                         found.next = part.next;
                         return Ok(found);

@@ -9,10 +9,10 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use waterline_queue::{JobInfo, JobState};
 
-/// The most bytes of a payload that are shown.
+/// How many bytes of a payload are shown at most.
 const SHOWN: usize = 64 * 1024;
 
-/// The related jobs that are listed.
+/// How many related jobs are listed at most.
 const RELATED: usize = 100;
 
 /// Returns what a list shows of a job.
@@ -24,7 +24,7 @@ fn row(job: &JobInfo) -> Value {
     row
 }
 
-/// A page of the jobs of a state, or of those of a kind or a key.
+/// A page of the jobs that a filter matches.
 pub(super) fn jobs(shared: &Shared, query: &Query) -> Result<Value, Failure> {
     let named = named(shared, query)?;
     let queue = &named.queue;
@@ -38,7 +38,7 @@ pub(super) fn jobs(shared: &Shared, query: &Query) -> Result<Value, Failure> {
     }))
 }
 
-/// The number of jobs that a filter shows: of all rows up to the most that are read.
+/// The number of jobs that a filter matches, within the rows that one request reads.
 pub(super) fn count(shared: &Shared, query: &Query) -> Result<Value, Failure> {
     let named = named(shared, query)?;
     let queue = &named.queue;
@@ -72,15 +72,15 @@ pub(super) fn job(shared: &Shared, query: &Query) -> Result<Value, Failure> {
     Ok(view)
 }
 
-/// Returns a payload as text: JSON as people read it, or bytes in hex.
+/// Returns a payload as text: pretty JSON, or bytes in hex.
 fn payload(bytes: &[u8]) -> Value {
     let is_long = bytes.len() > SHOWN;
     let pretty =
         || serde_json::from_slice::<Value>(bytes).ok().and_then(|value| serde_json::to_string_pretty(&value).ok());
     let is_json = || serde_json::from_slice::<IgnoredAny>(bytes).ok().map(|_| String::new());
     let pretty = if is_long { is_json() } else { pretty() };
-    // Numbers that no `f64` has would be changed, so a long one is shown as it is. A long payload
-    // would grow by its indents, and is cut anyway.
+    // Pretty JSON would round numbers that no `f64` can hold, so these are shown as they are. A
+    // long payload would only grow by its indents, and is cut anyway.
     let exact = std::str::from_utf8(bytes).ok().filter(|text| is_long || has_long_number(text));
     let (form, mut text) = match (exact, pretty) {
         (Some(text), Some(_)) => ("json", text.to_owned()),
@@ -95,7 +95,7 @@ fn payload(bytes: &[u8]) -> Value {
     json!({"form": form, "text": text, "bytes": bytes.len(), "is_cut": is_cut})
 }
 
-/// True if a text has so many digits in a row that a number of JSON may not hold them.
+/// True if a text has so many digits in a row that an `f64` may not hold them.
 fn has_long_number(text: &str) -> bool {
     text.split(|c: char| !c.is_ascii_digit()).any(|digits| digits.len() > 17)
 }

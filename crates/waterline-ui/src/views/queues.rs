@@ -16,7 +16,7 @@ pub(super) fn named(shared: &Shared, query: &Query) -> Result<Arc<QueueRow>, Fai
     of_name(shared, name)
 }
 
-/// Returns the queue of this name on the page. One that cannot be opened says why.
+/// Returns the queue of this name on the page, or why it cannot be opened.
 pub(crate) fn of_name(shared: &Shared, name: &str) -> Result<Arc<QueueRow>, Failure> {
     let missing = || match shared.unopened.lock().get(name) {
         Some(why) => Failure { status: StatusCode::INTERNAL_SERVER_ERROR, text: unreadable(name, why) },
@@ -33,12 +33,12 @@ fn long(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns what the list of queues shows.
+/// Returns the rows of all queues.
 pub(super) fn rows(shared: &Shared) -> Vec<Value> {
     let queues = shared.queues();
     let statuses = shared.statuses(&queues);
     let mut rows: Vec<_> = queues.iter().zip(statuses).map(|(row, status)| row_with(shared, row, status)).collect();
-    // Those above read the store, and the thread of the samples does not wait for that.
+    // Lock only now: the rows above read the store, and the sampling thread must not wait for that.
     rows.extend(shared.unopened.lock().iter().map(|(name, why)| {
         let mut view = json!({ "name": name });
         fails(&mut view, name, Counts::default(), why);
@@ -47,7 +47,7 @@ pub(super) fn rows(shared: &Shared) -> Vec<Value> {
     rows
 }
 
-/// Puts into a row that its queue cannot be read.
+/// Says in a row that its queue cannot be read.
 fn fails(view: &mut Value, name: &str, counts: Counts, why: &str) {
     let sentence = unreadable(name, why);
     view["status"] = json!({"counts": counts, "waits": "store_fails", "text": sentence});
@@ -58,7 +58,7 @@ fn fails(view: &mut Value, name: &str, counts: Counts, why: &str) {
         json!({"reason": reason, "verdict": Verdict::NeedsYou, "sentence": sentence, "help": help, "action": action});
 }
 
-/// Returns what the list shows of one. A queue whose store fails has that as its sentence.
+/// Returns the row of a queue. If its store fails, the sentence says so.
 fn row_with(shared: &Shared, row: &QueueRow, status: Result<QueueStatus, QueueError>) -> Value {
     let rates = row.samples.lock().rates();
     let mut view = json!({

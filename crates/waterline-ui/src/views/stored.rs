@@ -7,10 +7,10 @@ use crate::shared::Shared;
 use serde_json::{Value, json};
 use waterline::ConsumerInfo;
 
-/// The parked jobs and the moves that a view shows.
+/// How many parked jobs and moves a view shows at most.
 const SHOWN: usize = 100;
 
-/// Returns the consumers that the store has and that are not watched.
+/// Returns the consumers of the store that are not watched.
 fn consumers(shared: &Shared) -> Result<Vec<ConsumerInfo>, Failure> {
     let is_watched = |name: &str| shared.streams.iter().any(|stream| stream.handle.name().as_deref() == Some(name));
     let all = shared.saved()?;

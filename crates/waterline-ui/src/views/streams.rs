@@ -7,7 +7,7 @@ use crate::shared::{Shared, Stream};
 use serde_json::{Value, json};
 use waterline::{Blocked, ConsumerInfo, LastHalt, State, Status, Verdict};
 
-/// The cells of a strip. A screen has room for no more.
+/// The maximum number of cells of a strip: a screen has room for no more.
 const CELLS: usize = 1_000;
 
 pub(super) fn named<'s>(shared: &'s Shared, query: &Query) -> Result<&'s Stream, Failure> {
@@ -15,14 +15,14 @@ pub(super) fn named<'s>(shared: &'s Shared, query: &Query) -> Result<&'s Stream,
     shared.stream(name).ok_or_else(|| Failure::not_found(format!("this page shows no consumer {name:?}")))
 }
 
-/// Returns the name on the page of the consumer that this one waits for, or would.
+/// Returns the names on the page of the consumers upstream of this one.
 fn upstreams<'s>(shared: &'s Shared, stream: &Stream) -> Vec<&'s str> {
     let upstreams = stream.handle.upstreams();
     let is_upstream = |other: &&Stream| upstreams.iter().any(|upstream| upstream.is_same(other.handle.as_ref()));
     shared.streams.iter().filter(is_upstream).map(|other| other.name.as_str()).collect()
 }
 
-/// Returns what the list of consumers shows of one.
+/// Returns the row of a consumer.
 pub(super) fn row(shared: &Shared, stream: &Stream) -> Value {
     row_with(shared, stream, &stream.handle.status())
 }
@@ -33,7 +33,7 @@ fn row_with(shared: &Shared, stream: &Stream, status: &Status) -> Value {
         Blocked::LogFull { behind, .. } => {
             shared.streams.iter().find(|other| behind.is_some() && other.handle.name() == *behind)
         }
-        // The lowest of them holds the gate.
+        // The lowest upstream holds the gate.
         _ => {
             before.iter().filter_map(|name| shared.stream(name)).min_by_key(|other| other.handle.last_processed_index())
         }
@@ -49,7 +49,7 @@ fn row_with(shared: &Shared, stream: &Stream, status: &Status) -> Value {
         "jobs_per_second": samples.rate(|sample| Some(sample.done)),
         "behind_seconds": behind.map(|behind| behind.0),
         "behind_at_least": behind.is_some_and(|behind| behind.1),
-        // What it did in the last minute says nothing about when an operator comes.
+        // The speed of the last minute does not tell when an operator will act.
         "seconds_left": samples.left().filter(|_| status.verdict() != Verdict::NeedsYou),
     });
     advice::of_stream(&mut row, &stream.name, status, holds.map(|other| other.name.as_str()));
@@ -60,8 +60,8 @@ fn row_with(shared: &Shared, stream: &Stream, status: &Status) -> Value {
 pub(super) fn pipelines(shared: &Shared) -> Vec<Value> {
     let pipeline = |(place, pipeline): (usize, &waterline::PipelineHandle)| {
         let status = pipeline.status();
-        // A stage that waits for another one is not the slow one. The others are as slow as the
-        // time that they need to their heads.
+        // A stage that waits for another is not the slow one. Of the others, the slowest takes
+        // longest to reach its head.
         let slow = status.stages.iter().filter(|stage| stage.status.lag() > 0);
         let slow = slow.filter(|stage| stage.status.state == State::Running);
         let waits = |blocked: &Blocked| matches!(blocked, Blocked::Upstream { .. } | Blocked::LogFull { .. });
@@ -85,7 +85,7 @@ pub(super) fn stream(shared: &Shared, query: &Query) -> Result<Value, Failure> {
     Ok(view)
 }
 
-/// All consumers and logs of the store as they are saved, those that are not on the page too.
+/// All consumers and logs of the store as they are saved, also those that are not on the page.
 pub(super) fn saved(shared: &Shared) -> Result<Value, Failure> {
     let consumer = |consumer: &ConsumerInfo| {
         let mut row = json!(consumer);
@@ -97,15 +97,14 @@ pub(super) fn saved(shared: &Shared) -> Result<Value, Failure> {
     Ok(json!({"consumers": consumers, "logs": logs}))
 }
 
-/// A store that cannot be read now says nothing of the halt, and the sentence says the rest.
+/// Returns the last halt; `None` also if the store cannot be read, which the sentence says.
 fn last_halt(shared: &Shared, stream: &Stream) -> Option<LastHalt> {
     let name = stream.handle.name()?;
     let consumers = shared.saved().ok()?;
     consumers.into_iter().find(|consumer| consumer.name == name)?.last_halt
 }
 
-/// Returns the name of the progress whose records are in the store: that of a consumer on the page,
-/// or of another one of the store.
+/// Returns the name of a progress with records in the store, of a consumer on the page or not.
 fn progress(shared: &Shared, query: &Query) -> Result<String, Failure> {
     let unknown = match named(shared, query) {
         Ok(stream) => {
@@ -129,7 +128,7 @@ pub(super) fn parked(shared: &Shared, query: &Query) -> Result<Value, Failure> {
     Ok(json!({"jobs": jobs, "count": count, "next": rest.next().map(|job| job.index)}))
 }
 
-/// The moves that an operator made on purpose, the newest first.
+/// The moves by an operator, newest first.
 pub(super) fn history(shared: &Shared, query: &Query) -> Result<Value, Failure> {
     let (limit, skip) = (limit(query)?, number(query, "skip", 0_usize)?);
     let all = shared.store()?.progress(progress(shared, query)?).history()?;

@@ -7,8 +7,7 @@ use crate::shared::Shared;
 use serde_json::{Value, json};
 use waterline_queue::WorkerInfo;
 
-/// Returns the place of a worker in the list: those are first that are no longer heard of and still
-/// have jobs, and those last that have none.
+/// The sort key of a worker: silent ones with jobs come first, silent ones without jobs last.
 fn rank(worker: &WorkerInfo) -> u8 {
     match (worker.is_silent, worker.busy) {
         (true, 1..) => 0,

@@ -1,4 +1,4 @@
-//! A browser without a window, steered over the WebDriver protocol.
+//! A headless browser, driven over the WebDriver protocol.
 
 use crate::http::send;
 use serde_json::{Value, json};
@@ -8,13 +8,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The time that the page has to show something on a busy machine.
+/// How long the page may take to show something on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// The key by which the protocol names an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
-/// A Chromium, and the program that steers it. Both end when this is dropped.
+/// A Chromium and its driver. Both end when this is dropped.
 pub(crate) struct Browser {
     driver: Child,
     addr: SocketAddr,
@@ -75,14 +75,14 @@ impl Browser {
     }
 
     pub(crate) fn resize(&self, width: u32, height: u32) {
-        // A window with a frame is never as narrow as a telephone.
+        // A window with a frame cannot be as narrow as a telephone.
         self.devtools(
             "Emulation.setDeviceMetricsOverride",
             &json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}),
         );
     }
 
-    /// Calls the browser by the protocol of its developers' tools.
+    /// Calls the DevTools protocol.
     pub(crate) fn devtools(&self, name: &str, params: &Value) -> Value {
         self.of_session("POST", "/goog/cdp/execute", &json!({"cmd": name, "params": params})).unwrap()
     }
@@ -91,13 +91,13 @@ impl Browser {
         self.of_session("POST", "/url", &json!({"url": url})).unwrap();
     }
 
-    /// Runs a script in the page, and returns its answer.
+    /// Runs a script in the page, and returns its result.
     pub(crate) fn run(&self, script: &str) -> Value {
         self.of_session("POST", "/execute/sync", &json!({"script": script, "args": []}))
             .unwrap_or_else(|error| panic!("{script}: {error}"))
     }
 
-    /// Waits until a script answers true.
+    /// Waits until a script returns true.
     #[track_caller]
     pub(crate) fn until(&self, script: &str) {
         let begun = Instant::now();
@@ -106,20 +106,20 @@ impl Browser {
         }
     }
 
-    /// Waits until the text of the page has this in it.
+    /// Waits until the page shows this text.
     #[track_caller]
     pub(crate) fn until_said(&self, text: &str) {
         self.until(&format!("document.body.innerText.includes({})", json!(text)));
     }
 
-    /// Returns the text of the first element that fits.
+    /// Returns the text of the first element that matches.
     pub(crate) fn text(&self, selector: &str) -> String {
         let text =
             self.run(&format!("return (document.querySelector({}) || {{innerText: ''}}).innerText", json!(selector)));
         text.as_str().unwrap_or_default().to_owned()
     }
 
-    /// Clicks on the element with this text, as a person does: it has to be there to be seen.
+    /// Clicks on the element with this text, which has to be visible.
     #[track_caller]
     pub(crate) fn click(&self, kind: &str, text: &str) {
         let find = format!("(//{kind}[normalize-space(.)={}])[1]", quoted(text));
@@ -130,7 +130,7 @@ impl Browser {
     pub(crate) fn click_on(&self, by: &str, find: &str) {
         let begun = Instant::now();
         loop {
-            // The page may have drawn the element anew meanwhile.
+            // The page may have redrawn the element meanwhile.
             let found = self.of_session("POST", "/element", &json!({"using": by, "value": find}));
             let clicked = found.and_then(|found| {
                 let id = found[ELEMENT].as_str().unwrap_or_default().to_owned();
@@ -141,7 +141,7 @@ impl Browser {
         }
     }
 
-    /// Types into the element that fits, or wherever the focus is.
+    /// Types into the element that matches, or wherever the focus is.
     #[track_caller]
     pub(crate) fn type_into(&self, selector: &str, text: &str) {
         self.until(&format!("document.querySelector({})", json!(selector)));
@@ -157,16 +157,16 @@ impl Browser {
         self.of_session("POST", "/actions", &actions).unwrap();
     }
 
-    /// Returns what the browser complains about: errors of scripts, and breaches of the policy.
+    /// Returns what the browser logs as severe: errors of scripts, and violations of the policy.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let entries = self.of_session("POST", "/se/log", &json!({"type": "browser"})).unwrap();
         let all = entries.as_array().unwrap().iter().filter(|entry| entry["level"] == "SEVERE");
-        // The form for the token is the answer to one who has none.
+        // Without the token, the page answers with the login form.
         let messages = all.map(|entry| entry["message"].to_string());
         messages.filter(|message| !message.contains("401 (Unauthorized)")).collect()
     }
 
-    /// Writes a picture of the page.
+    /// Writes a screenshot of the page.
     pub(crate) fn picture(&self, path: &Path) {
         let height = self.run("return Math.min(document.documentElement.scrollHeight, 1400)").as_u64().unwrap() as u32;
         let width = self.run("return innerWidth").as_u64().unwrap() as u32;
@@ -202,7 +202,7 @@ fn unbase64(text: &str) -> Vec<u8> {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // The end of the session ends the browser, whose process is not ours to kill.
+        // The end of the session ends the browser, which is no child of this process.
         let end = std::panic::AssertUnwindSafe(|| self.of_session("DELETE", "", &Value::Null));
         let _ = std::panic::catch_unwind(end);
         let _ = self.driver.kill();

@@ -1,4 +1,4 @@
-//! The page for those who have a narrow screen, no mouse, or a screen reader.
+//! The page on a narrow screen, without a mouse, and with a screen reader.
 
 use crate::driver::Browser;
 use crate::world::{TOKEN, World};
@@ -18,7 +18,7 @@ pub(crate) const VIEWS: [(&str, &str, &str); 7] = [
     ("job", "#/job?queue=mail&id=mail%2F0", "2 of 5 recipients"),
 ];
 
-/// Returns the elements that a screen reader would have no name for.
+/// Finds the elements that have no name for a screen reader.
 const NAMELESS: &str = "
     const named = (e) => e.getAttribute('aria-label') || e.getAttribute('title') || e.innerText?.trim()
         || (e.labels && e.labels.length) || e.getAttribute('aria-labelledby');
@@ -43,7 +43,7 @@ fn each_view_fits_400_pixels_in_dark_and_light() {
                 browser.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth");
             assert_eq!(wide, json!(0), "{name} is too wide");
             assert_eq!(browser.run(NAMELESS), json!([]), "{name}");
-            // One heading of each level leads to the next one.
+            // The headings begin with the first level, and leave out none.
             let heads =
                 browser.run("return [...document.querySelectorAll('h1, h2, h3')].map((h) => h.tagName).join(' ')");
             assert!(heads.as_str().unwrap().starts_with("H1 H2"), "{name}: {heads}");
@@ -64,14 +64,14 @@ fn the_keyboard_reaches_all_and_keeps_the_focus() {
     let focus = || browser.run("return document.activeElement.innerText || document.activeElement.tagName");
     browser.press("\u{e004}");
     assert_eq!(focus(), json!("Skip to the content"));
-    // From there on Tab leads to the first consumer, whose name is a link.
+    // From there, Tab leads to the first consumer, whose name is a link.
     let mut seen = Vec::new();
     while focus() != json!("blocks") {
         browser.press("\u{e004}");
         seen.push(focus());
         assert!(seen.len() < 40, "{seen:?}");
     }
-    // The page is drawn anew, and the focus stays.
+    // A redraw keeps the focus.
     world.blocks.handle().pause();
     browser.until_said("the consumer is paused");
     assert_eq!(focus(), json!("blocks"));
@@ -81,7 +81,7 @@ fn the_keyboard_reaches_all_and_keeps_the_focus() {
     let shown: Value = browser.run("return document.title");
     assert_eq!(shown, json!("Stream blocks – indexer <of the tests>"));
     assert_eq!(browser.run("return document.activeElement.id"), json!("main"));
-    // The plots say in words what they draw.
+    // The plots have a text, too.
     browser.until("document.querySelector('.plot')?.getAttribute('aria-label')?.includes('over the last minute')");
     browser.click("button", "Last hour");
     browser.until("document.querySelector('.plot').getAttribute('aria-label').includes('over the last hour')");
@@ -117,7 +117,7 @@ fn on_a_narrow_screen_each_job_is_a_labelled_card() {
     }
     let wide = browser.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth");
     assert_eq!(wide, json!(0), "nothing is to be scrolled to the side");
-    // On a wide one it is a table as ever.
+    // On a wide screen it is a table.
     browser.resize(1_280, 900);
     assert_eq!(browser.run("return getComputedStyle(document.querySelector('tbody tr')).display"), json!("table-row"));
 }
@@ -142,7 +142,7 @@ fn on_a_narrow_screen_workers_are_bounded_cards() {
     assert!(!said.as_str().unwrap().contains("m/8"), "{said}");
     let wide = browser.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth");
     assert_eq!((wide, browser.run(NAMELESS)), (json!(0), json!([])));
-    // What the page says of those that no store has: one that stops, and one that is silent.
+    // Show workers that no store has: one that is stopping, and one that is silent.
     let worker = |more: Value| {
         let mut worker = json!({"name": "w1", "process": 7, "host": "node", "language": "python", "version": "3.12", "kinds": null, "slots": 4,
             "busy": 0, "began": 0, "silent_for": 2_000, "is_silent": false, "is_stopping": false, "jobs": [], "lease_left": null});
@@ -177,7 +177,7 @@ fn on_a_narrow_screen_workers_are_bounded_cards() {
     assert_eq!(browser.complaints(), [] as [String; 0]);
 }
 
-/// Returns the roles and the names that a screen reader gets, without what it passes by.
+/// Returns the roles and names that a screen reader gets, without what it ignores.
 fn tree(browser: &Browser) -> Vec<(String, String)> {
     let all = browser.devtools("Accessibility.getFullAXTree", &json!({}));
     let nodes = all["nodes"].as_array().unwrap().iter().filter(|node| node["ignored"] != true);
@@ -185,7 +185,7 @@ fn tree(browser: &Browser) -> Vec<(String, String)> {
     nodes.map(|node| (text(&node["role"]), text(&node["name"]))).collect()
 }
 
-/// Sees that a screen reader gets these.
+/// Asserts that a screen reader gets these.
 #[track_caller]
 fn says(tree: &[(String, String)], wanted: &[(&str, &str)]) {
     for (role, name) in wanted {
@@ -253,7 +253,7 @@ fn a_dialog_works_by_keyboard_and_has_a_name() {
     browser.until("document.querySelector('dialog').open");
     assert_eq!(focus(), json!("INPUT"), "the field has the focus");
     says(&tree(&browser), &[("dialog", "Jobs at once"), ("spinbutton", "Jobs at once"), ("button", "Leave it")]);
-    // What is behind it is out of reach.
+    // What is behind the dialog is out of reach.
     for _ in 0..6 {
         browser.press(tab);
         let inside =
@@ -269,7 +269,7 @@ fn a_dialog_works_by_keyboard_and_has_a_name() {
     browser.press(&format!("\u{e017}\u{e003}7{enter}"));
     browser.until_said("At once: 7");
     assert_eq!(world.blocks.handle().strip(1).max_processing, 7);
-    // One that loses something.
+    // A change that loses something.
     browser.until_said("2 jobs failed for good");
     browser.run("[...document.querySelectorAll('button')].find((button) => button.innerText === 'Discard').focus()");
     browser.press(enter);

@@ -1,4 +1,4 @@
-//! The pictures of the documentation, which `.ci/screens` has made.
+//! The screenshots of the documentation, which `.ci/screens` makes.
 
 use crate::driver::Browser;
 use crate::looks::VIEWS;
@@ -43,7 +43,7 @@ fn each_view_has_its_picture() {
     );
     browser.resize(1_100, 900);
     browser.open(&format!("http://{addr}/"));
-    // A plot of one point shows nothing.
+    // Wait until the plots have enough points to show something.
     let lines = "[...document.querySelectorAll('.plot')].every((plot) => plot.plot?.data[0].length > 20)";
     for (name, hash, text) in VIEWS {
         browser.run(&format!("location.hash = {}", json!(hash)));

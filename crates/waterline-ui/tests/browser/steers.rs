@@ -1,4 +1,4 @@
-//! A person steers the page with clicks and keys, and the program does it.
+//! Changes that are made with clicks and keys.
 
 use crate::driver::Browser;
 use crate::world::{TOKEN, World, until};
@@ -7,12 +7,12 @@ use waterline::State;
 use waterline_queue::JobState;
 use waterline_ui::Served;
 
-/// Opens a page that takes changes, as a person who types the token.
+/// Opens a page that takes changes, and types the token.
 fn enter(browser: &Browser, served: &Served) {
     browser.open(&format!("http://{}/", served.addr()));
     browser.type_into("#token", TOKEN);
     browser.press("\u{e007}");
-    // The stream with parked jobs and the queue with dead ones do.
+    // These are the stream with parked jobs and the queue with dead ones.
     browser.until_said("2 of 6 need you.");
 }
 
@@ -24,7 +24,7 @@ fn a_stream_is_controlled_by_its_buttons() {
     let handle = world.blocks.handle();
     world.mails.pause(None).unwrap();
     enter(&browser, &served);
-    // The error of a job is text.
+    // The error of a job is shown as text.
     browser.until_said("<script>alert('no')</script>");
     browser.click("a", "blocks");
     browser.until("document.querySelector('.strip canvas')?.getAttribute('aria-label').includes('4 failed')");
@@ -34,14 +34,14 @@ fn a_stream_is_controlled_by_its_buttons() {
     browser.click("main//div[contains(@class,'advice')]//button", "Resume");
     browser.until_said("blocks: running");
     assert_eq!(handle.status().state, State::Running);
-    // The number in the dialog is typed and sent with Enter.
+    // Type the number in the dialog, and send it with Enter.
     browser.click("button", "At once: 4");
     browser.until("document.querySelector('dialog').open");
     browser.run("document.querySelector('dialog input').select()");
     browser.press("9\u{e007}");
     browser.until_said("At once: 9");
     assert_eq!(handle.strip(1).max_processing, 9);
-    // A parked job that runs once more succeeds, now that its cause is gone.
+    // A redriven job succeeds, now that the cause of its failure is gone.
     world.broken.lock().clear();
     browser.until_said("2 jobs failed for good");
     browser.click("tr[td[1]='40']//button", "Redrive");
@@ -68,7 +68,7 @@ fn jobs_are_found_and_changed_by_filter() {
     browser.until_said("is paused until somebody resumes it");
     browser.click("main//div[contains(@class,'advice')]//button", "Resume");
     browser.until_said("the queue \"mail\" runs its jobs");
-    // By its id.
+    // Find a job by its id.
     browser.type_into("input[name=id]", "tomorrow\u{e007}");
     browser.until("location.hash.startsWith('#/job')");
     browser.until_said("\"text\": \"<b>hello</b>\"");
@@ -78,7 +78,7 @@ fn jobs_are_found_and_changed_by_filter() {
     assert_eq!(world.mails.state("tomorrow").unwrap(), Some(JobState::Ready));
     browser.click("main//a", "report");
     browser.until_said("Waits for");
-    // By state and key, and the number of them is said before.
+    // Filter by state and key; the dialog says how many jobs it will change.
     browser.click("main//a", "mail");
     browser.until("location.hash.startsWith('#/queue')");
     browser.click("a[contains(@class,'button')]", "Jobs");
@@ -89,7 +89,7 @@ fn jobs_are_found_and_changed_by_filter() {
     browser.click("dialog//button", "Cancel 17 jobs");
     browser.until_said("17 jobs are removed");
     assert_eq!(world.mails.counts().ready, 120 - 2 - 17 + 1);
-    // The dead ones, with what they said.
+    // Dead jobs have their errors.
     browser.run("location.hash = '#/jobs?queue=mail&state=dead'");
     browser.until_said("<img src=x onerror=alert(1)>");
     browser.click("main//a", "dead/0");
@@ -102,7 +102,7 @@ fn jobs_are_found_and_changed_by_filter() {
     browser.click("dialog//button", "Requeue 5 jobs");
     browser.until_said("5 jobs are requeued");
     assert_eq!(world.mails.counts().dead, 0);
-    // The runner of the other queue.
+    // Resize the runner of the other queue.
     browser.run("location.hash = '#/queue?name=thumbnails'");
     browser.until_said("At once: 3");
     browser.until_said("p50");
@@ -129,7 +129,7 @@ fn without_rights_the_page_hides_data_or_says_why() {
     assert_eq!(browser.run(&format!("return {button}.disabled")), json!(true));
     let why = browser.run(&format!("return {button}.title"));
     assert!(why.as_str().unwrap().contains("allow_writes(true)"), "{why}");
-    // The page goes away, and says so.
+    // The page says when its program has gone.
     drop(open);
     browser.until_said("not connected");
 }

@@ -1,4 +1,4 @@
-//! A program with something of everything, at rest, or as good as.
+//! A program with something of everything, in a state that lasts.
 
 use parking_lot::Mutex;
 use serde_json::json;
@@ -10,11 +10,9 @@ use waterline_ui::Page;
 
 pub(crate) const TOKEN: &str = "the token of the tests";
 
-/// Texts that do harm where they are not escaped: behind a title, an error of a stream, and one of
-/// a queue.
+/// Texts that do harm if they are not escaped: in a title, and in errors of streams and queues.
 const HOSTILE: [&str; 3] = [" <of the tests>", ": <script>alert('no')</script>", ": <img src=x onerror=alert(1)>"];
 
-/// The program.
 pub(crate) struct World {
     pub(crate) store: Store,
     pub(crate) pipeline: Pipeline,
@@ -42,7 +40,7 @@ impl World {
         Self::with(HOSTILE)
     }
 
-    /// The program as it is in the pictures of the documentation.
+    /// The program in the screenshots of the documentation.
     pub(crate) fn harmless() -> Self {
         Self::with([""; 3])
     }
@@ -72,7 +70,7 @@ impl World {
     }
 }
 
-/// Jobs 40 and 41 are parked, and the others that are broken are tried again for hours.
+/// Jobs 40 and 41 are parked, and the other broken jobs are retried for hours.
 fn blocks(store: &Store, broken: Arc<Mutex<Vec<u64>>>, refused: &'static str) -> Consumer {
     let jobs: MemoryJobs<u64> = (0..400).collect();
     Consumer::builder(jobs, store.progress("blocks"))

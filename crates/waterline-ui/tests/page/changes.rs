@@ -70,7 +70,7 @@ fn parked_jobs_are_redriven_discarded_and_skipped() {
     let seek = json!({"action": "seek", "stream": "p", "index": 5, "reason": "once more"});
     make(&served, &seek);
     assert_eq!(view(&served, "/api/history?stream=p")["moves"][0]["kind"], json!("seek"));
-    // The skipped job is parked, and the next life runs it if somebody wants that.
+    // The skipped job is parked, and the next consumer runs it if it is redriven.
     make(&served, &json!({"action": "redrive", "stream": "p", "index": 4}));
     assert!(store.parked("p").unwrap()[0].redrive_wanted);
     make(&served, &json!({"action": "remove", "stream": "p"}));
@@ -130,7 +130,7 @@ fn filtered_jobs_are_changed_up_to_the_seen_count() {
     };
     let count = view(&served, "/api/count?queue=mail&state=ready&key=tenant%201");
     assert_eq!((&count["count"], &count["is_all"]), (&json!(5), &json!(true)));
-    // One more has come since.
+    // One more job has come since.
     world.mails.push(NewJob::new("welcome", &()).unwrap().id("new").key("tenant 1")).unwrap();
     assert_eq!(all("cancel_all", "ready", 5, Some("tenant 1")), "5 jobs are removed");
     assert_eq!((world.mails.counts().ready, world.mails.state("new").unwrap()), (21, Some(JobState::Ready)));

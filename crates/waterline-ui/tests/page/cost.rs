@@ -1,4 +1,4 @@
-//! The cost of a page: the time of its threads on a core.
+//! The cost of a page: the CPU time of its threads.
 
 use crate::http::begin;
 use std::collections::BTreeMap;
@@ -10,10 +10,10 @@ use waterline::{Consumer, MemoryJobs, Store};
 use waterline_queue::{NewJob, Queue, QueueOptions};
 use waterline_ui::Page;
 
-/// The time of a measurement.
+/// How long a measurement takes.
 const TIME: Duration = Duration::from_secs(20);
 
-/// Returns the nanoseconds that each thread of the page has had a core.
+/// Returns the CPU time of each thread of the page, in nanoseconds.
 fn threads() -> BTreeMap<String, u64> {
     let of = |task: std::io::Result<fs::DirEntry>| {
         let task = task.ok()?.path();
@@ -26,7 +26,7 @@ fn threads() -> BTreeMap<String, u64> {
     fs::read_dir("/proc/self/task").unwrap().filter_map(of).collect()
 }
 
-/// Returns the part of a core that the page needs while this goes on, in percent.
+/// Returns how much of a core the page needs while this goes on, in percent.
 fn percent(mut goes_on: impl FnMut()) -> f64 {
     let (before, begun) = (threads(), Instant::now());
     while begun.elapsed() < TIME {

@@ -1,11 +1,11 @@
-//! A small client for HTTP: the tests decide each byte that they send.
+//! A small HTTP client, with which the tests decide each byte that they send.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// The time that an answer has on a busy machine.
+/// How long an answer may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An answer: its status, its headers as they were sent, and its body.
@@ -34,12 +34,12 @@ impl Answer {
     }
 }
 
-/// Sends a request, and reads the answer. A header `host` takes the place of the usual one.
+/// Sends a request, and reads the answer. A header `host` replaces the usual one.
 pub(crate) fn send(addr: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
     let (mut reader, (status, headers)) = begin(addr, method, path, headers, body);
     let mut rest = Vec::new();
     match headers.get("content-length").map(|length| length.parse().unwrap()) {
-        // Not everybody ends the connection.
+        // Not every server ends the connection.
         Some(length) => {
             rest.resize(length, 0);
             reader.read_exact(&mut rest).unwrap();

@@ -1,4 +1,4 @@
-//! A page in the web server of somebody else, under each kind of path.
+//! A page in the user's own web server, under each kind of path.
 
 use crate::http::{Answer, send};
 use crate::world::{TOKEN, World};
@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use waterline::State;
 use waterline_ui::Page;
 
-/// A web server of the user's, with a page of its own.
+/// Starts the user's own web server.
 fn serve(app: Router) -> (tokio::runtime::Runtime, SocketAddr) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
@@ -41,7 +41,7 @@ fn a_page_works_with_and_without_a_trailing_slash() {
         ("/a/b", true, false),
         ("/c", false, true),
     ] {
-        // The browser reads the files from where the page says that they are.
+        // The page says where the browser finds its files.
         for (path, base, is_there) in
             [(prefix.to_owned(), format!("{prefix}/"), bare), (format!("{prefix}/"), "./".to_owned(), slash)]
         {
@@ -95,7 +95,7 @@ fn a_mounted_page_takes_only_same_origin_changes() {
     assert_eq!(post(addr, &[]), 403);
     assert_eq!(post(addr, &[("sec-fetch-site", "cross-site"), ("origin", &own)]), 403);
     assert_eq!(post(addr, &[("origin", "https://evil.example"), ("sec-fetch-site", "same-origin")]), 403);
-    // A proxy has changed the host, and nobody has said so.
+    // A proxy has changed the host, and the page has no `origin`.
     assert_eq!(post(addr, &[("origin", "https://ops.example.org"), ("sec-fetch-site", "same-origin")]), 403);
     assert_eq!(world.blocks.handle().status().state, State::Running);
     assert_eq!(post(addr, &[("origin", &own)]), 200);

@@ -116,7 +116,7 @@ fn a_public_address_needs_a_long_token() {
     assert_eq!(look_at(&served, "/api/overview").status, 401);
 }
 
-/// Looks at a page that is served on all addresses.
+/// Requests a path of a page that is served on all addresses.
 fn look_at(served: &Served, path: &str) -> Answer {
     let addr = ([127, 0, 0, 1], served.addr().port()).into();
     send(addr, "GET", path, &[], "")
@@ -128,7 +128,7 @@ fn the_form_logs_in_and_out() {
     let served = world.writable();
     let form = look(&served, "/");
     assert!(form.status == 401 && form.body.contains("<form method=\"post\" action=\"./login?slash\">"), "{form:?}");
-    // Its style is no secret.
+    // Its style needs no token.
     assert_eq!(look(&served, "/assets/page.css").status, 200);
     let own = format!("http://{}", served.addr());
     let log_in = |origin: &str, body: &str| {
@@ -160,7 +160,7 @@ fn each_answer_forbids_foreign_scripts_and_frames() {
     let served = world.page().serve("127.0.0.1:0").unwrap();
     let page = look(&served, "/");
     assert!(page.body.contains("&lt;indexer&gt;") && !page.body.contains("<indexer>"), "{}", page.body);
-    // Nothing in the page itself is a script or a style, and nothing is loaded from elsewhere.
+    // No script or style is inline, and nothing is loaded from other sites.
     assert!(!page.body.contains("<style") && !page.body.contains(" style=") && !page.body.contains("://"));
     assert!(page.body.matches("<script").count() == page.body.matches("<script src=\"./assets/").count());
     for path in ["/", "/api/overview", "/assets/page.js", "/nothing", "/api/nothing"] {
@@ -172,7 +172,7 @@ fn each_answer_forbids_foreign_scripts_and_frames() {
         assert_eq!(answer.headers.get("access-control-allow-origin"), None);
         assert!(answer.body.len() > 1, "{path}");
     }
-    // Another name that points here is none of its own.
+    // Another name that points here is refused.
     assert_eq!(send(served.addr(), "GET", "/", &[("host", "evil.example")], "").status, 421);
 }
 
@@ -194,7 +194,7 @@ fn names_are_unique_and_sampling_ends_with_the_page() {
     until(|| threads() <= before);
 }
 
-/// The pause is that of tokio, so this takes real time.
+/// Takes real time, since the pause is that of tokio.
 #[test]
 fn wrong_tokens_are_delayed_but_not_the_right_one() {
     let world = World::new();
@@ -217,6 +217,6 @@ fn wrong_tokens_are_delayed_but_not_the_right_one() {
     assert_eq!(send(served.addr(), "POST", "/login", &headers, "token=wrong").status, 401);
     assert!(begun.elapsed().as_secs() >= 1, "the form, too");
     assert_eq!(ask(TOKEN).0, 200);
-    // One who sends none is told at once that one is needed.
+    // A request without a token is refused at once.
     assert_eq!(look(&served, "/api/overview").status, 401);
 }

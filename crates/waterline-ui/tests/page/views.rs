@@ -64,7 +64,7 @@ fn the_health_check_fails_while_an_operator_is_needed() {
     let blocks = &overview["streams"][0];
     assert_eq!((&blocks["verdict"], &blocks["also"][0]["reason"]), (&json!("needs_you"), &json!("parked")));
     assert_eq!(blocks["also"][0]["action"]["link"], json!("#/stream?name=blocks"));
-    // One of which all goes well.
+    // A page on which all goes well.
     let store = Store::in_memory();
     let queue = Queue::open(&store, "mail", QueueOptions::default()).unwrap();
     let served = Page::new(&store).queue(&queue).serve("127.0.0.1:0").unwrap();
@@ -86,7 +86,7 @@ fn a_stream_has_its_window_retries_parked_jobs_and_moves() {
     assert_eq!((&strip["from"], &strip["end"], &strip["cells"]), (&json!(1), &json!(10), &json!("fpddddddd")));
     assert_eq!((&strip["retries"][0]["index"], &strip["retries"][0]["attempt"]), (&json!(1), &json!(1)));
     let parked = view(&served, "/api/parked?stream=blocks");
-    // It is in the list from the save on that passes it, which job 1 holds up.
+    // Job 2 is in the list only after a save that passes it, and job 1 holds that up.
     assert!(parked["count"].as_u64().unwrap() <= 1);
     assert_eq!(look(&served, "/api/stream?name=nobody").status, 404);
     assert_eq!(view(&served, "/api/history?stream=blocks")["moves"], json!([]));
@@ -213,7 +213,7 @@ fn a_followed_view_is_sent_when_it_changes() {
         world.mails.push(NewJob::new("welcome", &()).unwrap()).unwrap();
         assert!(events.any(|event| event["pushed"] == json!(pushed)));
     }
-    // It is sent at most twice a second, however fast that one looks who follows it.
+    // It is sent at most twice a second, however fast the client reads.
     assert!(begun.elapsed() >= Duration::from_millis(900), "{:?}", begun.elapsed());
 }
 
@@ -258,7 +258,7 @@ fn a_dropped_page_releases_its_thread_and_store() {
     let served = served(&world);
     let addr = served.addr();
     assert_eq!(look(&served, "/").status, 200);
-    // Somebody still follows a view.
+    // A client still follows a view.
     let (mut follower, _) = begin(addr, "GET", "/api/live/overview", &[], "");
     drop(served);
     let mut rest = String::new();

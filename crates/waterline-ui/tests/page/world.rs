@@ -1,4 +1,4 @@
-//! Consumers and queues for a page to show, each of them at rest in a state that lasts.
+//! Consumers and queues for a page to show, each in a state that lasts.
 
 use crate::http::{Answer, send};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ pub(crate) struct World {
     pub(crate) blocks: Consumer,
     /// It waits for `blocks`.
     pub(crate) behind: Consumer,
-    /// Nobody takes its jobs.
+    /// No worker takes its jobs.
     pub(crate) mails: Queue,
 }
 
@@ -72,12 +72,12 @@ pub(crate) fn until(so: impl Fn() -> bool) {
     }
 }
 
-/// Looks at a view of a page that needs no token.
+/// Requests a path without the token.
 pub(crate) fn look(served: &Served, path: &str) -> Answer {
     send(served.addr(), "GET", path, &[], "")
 }
 
-/// Makes a change as a program does.
+/// Makes a change with the token, as a program does.
 pub(crate) fn change(served: &Served, change: &Value) -> (u16, Value) {
     let bearer = format!("Bearer {TOKEN}");
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json"), ("x-waterline-page", "1")];
@@ -85,7 +85,7 @@ pub(crate) fn change(served: &Served, change: &Value) -> (u16, Value) {
     (answer.status, answer.json())
 }
 
-/// Looks at a view as a program does.
+/// Reads a view with the token, as a program does.
 pub(crate) fn view(served: &Served, path: &str) -> Value {
     let answer = send(served.addr(), "GET", path, &[("authorization", &format!("Bearer {TOKEN}"))], "");
     assert_eq!(answer.status, 200, "{answer:?}");
