@@ -48,7 +48,6 @@ pub(crate) trait Backend {
 
     fn logs(&self) -> Result<Vec<Log>, Fault>;
 
-    /// Returns the parked jobs of a consumer.
     fn parked(&self, consumer: &str) -> Result<Vec<Parked>, Fault>;
 
     /// Returns the moves of a consumer that were made on purpose, the oldest first.
@@ -67,7 +66,6 @@ pub(crate) trait Backend {
 
     fn job(&self, queue: &str, id: &str) -> Result<Option<Whole>, Fault>;
 
-    /// Returns the periodic jobs of a queue.
     fn periodics(&self, queue: &str) -> Result<Vec<Periodic>, Fault>;
 
     /// Returns the workers of a queue. Files know only the process that has them open and the jobs

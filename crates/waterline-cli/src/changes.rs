@@ -48,7 +48,6 @@ pub(crate) fn change(place: Box<dyn Backend>, change: &Change) -> Result<Report,
     Ok(report)
 }
 
-/// Plans a change: a look at the place says what it would do.
 fn plan(place: &dyn Backend, change: &Change) -> Result<Plan, Fault> {
     match change {
         Change::Redrive { name, index, .. } => streams::redrive(place, name, *index),

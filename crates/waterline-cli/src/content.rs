@@ -78,7 +78,6 @@ impl Items {
     }
 }
 
-/// Shows items of a log.
 pub(crate) fn peek(place: &dyn Backend, name: &str, from: Option<u64>, most: usize) -> Result<Report, Fault> {
     let store = place.store().ok_or_else(|| needs_files("the items of a log"))?;
     let items = Items::open(store, name)?;
@@ -106,7 +105,6 @@ pub(crate) fn peek(place: &dyn Backend, name: &str, from: Option<u64>, most: usi
     Ok(report)
 }
 
-/// Lists the tables.
 pub(crate) fn tables(place: &dyn Backend) -> Result<Report, Fault> {
     let store = place.store().ok_or_else(|| needs_files("tables"))?;
     let (names, mut report) = (store.tables()?, Report::default());
@@ -119,7 +117,6 @@ pub(crate) fn tables(place: &dyn Backend) -> Result<Report, Fault> {
     Ok(report)
 }
 
-/// Shows rows of a table.
 pub(crate) fn table(place: &dyn Backend, name: &str, prefix: Option<&str>, most: usize) -> Result<Report, Fault> {
     let store = place.store().ok_or_else(|| needs_files("the rows of a table"))?;
     let prefix = bytes_of(prefix.unwrap_or_default()).ok_or_else(|| {

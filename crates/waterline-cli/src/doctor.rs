@@ -36,7 +36,6 @@ struct Finding {
     command: Option<String>,
 }
 
-/// Reads everything, and reports what was found.
 pub(crate) fn examine(place: &dyn Backend) -> Result<Report, Fault> {
     let mut findings =
         Findings { place, holders: place.holders(), now: At::now(), found: Vec::new(), read: Vec::new() };
@@ -93,7 +92,7 @@ impl Findings<'_> {
         self.problem(subject, name, format!("cannot be looked at: {fault}"), Some(help.to_owned()));
     }
 
-    /// Notes an advice. What goes on by itself is no problem.
+    /// Notes the advice of a process. What goes on by itself is no problem.
     fn said(&mut self, subject: &'static str, name: &str, advice: &Advice) {
         if advice.verdict == Verdict::GoesWell {
             return;

@@ -57,7 +57,6 @@ impl Fault {
         self
     }
 
-    /// Makes the fault for an unknown job.
     pub(crate) fn no_job(queue: &str, id: &str) -> Self {
         Self::new(format!(
             "the queue {queue:?} has no job {id:?}: it was never pushed, was removed, or ended longer ago than it is kept"

@@ -112,7 +112,6 @@ pub(crate) fn plain_json(line: &str) -> String {
     plain
 }
 
-/// Returns bytes in hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         let _infallible = write!(text, "{byte:02x}");

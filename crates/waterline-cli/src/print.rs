@@ -85,7 +85,6 @@ impl Cell {
 }
 
 impl Report {
-    /// Makes an empty answer.
     pub(crate) fn of(is_bad: bool) -> Self {
         Self { is_bad, ..Self::default() }
     }
@@ -114,7 +113,6 @@ impl Report {
         self.records.push(record);
     }
 
-    /// Writes the answer.
     pub(crate) fn write(&self, json: bool, colour: bool, out: &mut dyn Write) -> io::Result<()> {
         if json {
             return self.records.iter().try_for_each(|record| writeln!(out, "{}", plain_json(&record.to_string())));

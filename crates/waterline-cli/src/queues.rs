@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 /// The longest text in a table.
 const TEXT: usize = 100;
 
-/// Lists the queues.
 pub(crate) fn queues(place: &dyn Backend) -> Result<Report, Fault> {
     let (mut report, mut rows) = (Report::default(), Vec::new());
     for queue in place.queues()? {
@@ -43,7 +42,6 @@ fn row(queue: &Queue) -> Vec<Cell> {
     ]
 }
 
-/// Lists jobs of a queue.
 pub(crate) fn jobs(
     place: &dyn Backend,
     name: &str,
@@ -100,7 +98,6 @@ fn job_row(job: &Job, now: At) -> Vec<Cell> {
     ]
 }
 
-/// Shows one job of a queue.
 pub(crate) fn job(place: &dyn Backend, name: &str, id: &str) -> Result<Report, Fault> {
     check_queue(place, name)?;
     let now = At::now();
@@ -146,7 +143,6 @@ fn some_of(ids: &[String]) -> Option<String> {
     (!ids.is_empty()).then(|| ids.join(", "))
 }
 
-/// Lists the periodic jobs of a queue.
 pub(crate) fn schedules(place: &dyn Backend, name: &str) -> Result<Report, Fault> {
     check_queue(place, name)?;
     let (periodics, now, mut report) = (place.periodics(name)?, At::now(), Report::default());

@@ -71,7 +71,6 @@ impl Consumer {
     }
 }
 
-/// The last halt of a consumer.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Halt {
     #[serde(deserialize_with = "exact")]
@@ -143,7 +142,6 @@ pub(crate) struct Retry {
     pub(crate) error: String,
 }
 
-/// A log.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Log {
     pub(crate) name: String,
@@ -159,13 +157,11 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Returns the number of its items.
     pub(crate) fn items(&self) -> u64 {
         self.head.map_or(0, |head| head.saturating_add(1).saturating_sub(self.first))
     }
 }
 
-/// A parked job.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Parked {
     #[serde(deserialize_with = "exact")]
@@ -193,7 +189,6 @@ pub(crate) struct Move {
     pub(crate) reason: String,
 }
 
-/// A queue.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Queue {
     pub(crate) name: String,
@@ -242,7 +237,6 @@ pub(crate) struct Jobs {
     pub(crate) next: Option<String>,
 }
 
-/// A job of a queue.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Job {
     pub(crate) id: String,
@@ -289,7 +283,6 @@ pub(crate) struct Whole {
     pub(crate) awaited_by: Vec<String>,
 }
 
-/// A periodic job of a queue.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Periodic {
     pub(crate) name: String,
@@ -303,7 +296,6 @@ pub(crate) struct Periodic {
     pub(crate) damaged: Option<String>,
 }
 
-/// A worker of a queue.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Worker {
     /// The name under which it claims; from files, that of its program.

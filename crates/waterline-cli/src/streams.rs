@@ -190,7 +190,6 @@ fn consumer_record(consumer: &Consumer) -> Value {
 
 const PARKED: &[&str] = &["INDEX", "ATTEMPTS", "CRASHES", "PARKED", "REDRIVE", "ERROR"];
 
-/// Lists the parked jobs of a consumer.
 pub(crate) fn parked(place: &dyn Backend, name: &str) -> Result<Report, Fault> {
     backend::consumer(place, name)?;
     let (jobs, now) = (place.parked(name)?, At::now());

@@ -158,7 +158,6 @@ fn row(worker: &Worker, now: At) -> Vec<Cell> {
     ]
 }
 
-/// Adds a table of the jobs of these workers.
 fn jobs(report: &mut Report, name: &str, workers: &[Worker]) {
     let row = |worker: &Worker| {
         let shown = worker.shown();

@@ -96,7 +96,6 @@ impl Client {
         self.read(request.call(), false)
     }
 
-    /// Makes a change.
     pub(super) fn change(&self, change: &Value) -> Result<Value, Refused> {
         let mut request = self.agent.post(format!("{}/api/change", self.base));
         for (name, value) in &self.headers {

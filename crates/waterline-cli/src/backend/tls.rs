@@ -89,7 +89,6 @@ fn read(file: &Path, roots: &mut RootCertStore) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The values of `sslmode`.
 const MODES: &str =
     "this tool does not know that sslmode: it is require or verify-full, or disable for a connection without TLS";
 

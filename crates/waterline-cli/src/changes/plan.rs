@@ -3,7 +3,6 @@
 use serde_json::{Map, Value};
 
 pub(super) struct Plan {
-    /// The command.
     pub(super) change: &'static str,
     /// The change in words, behind "would": `redrive job 3 of "blocks"`.
     pub(super) what: String,

@@ -48,7 +48,6 @@ pub(super) fn plan(place: &dyn Backend, change: &QueueChange) -> Result<Plan, Fa
     Ok(Plan::new(name, what, fields))
 }
 
-/// Plans the removal of a whole queue.
 pub(super) fn removal(place: &dyn Backend, queue: &str) -> Result<Plan, Fault> {
     if !place.is_database() {
         return Err(Fault::new("a queue is removed from a database alone: use --postgres"));

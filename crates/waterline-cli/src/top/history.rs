@@ -33,7 +33,6 @@ impl History {
     }
 }
 
-/// Returns how many jobs are done.
 fn done(consumer: &Consumer) -> Option<u64> {
     Some(consumer.next?.saturating_add(consumer.done_ahead))
 }

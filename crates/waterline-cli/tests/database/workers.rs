@@ -90,7 +90,6 @@ impl Drop for Worker {
     }
 }
 
-/// The address of a database of this server.
 pub(crate) fn url_at(database: &Database, server: &Server) -> String {
     url(database, "postgres").replace(&Server::shared().port().to_string(), &server.port().to_string())
 }
@@ -182,7 +181,6 @@ pub(crate) struct Fleet {
     pub(crate) database: Database,
     pub(crate) queue: Queue,
     pub(crate) workers: Vec<Worker>,
-    /// The tool at the database.
     pub(crate) tool: At,
 }
 

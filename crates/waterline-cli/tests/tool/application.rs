@@ -114,7 +114,6 @@ impl Application {
     }
 }
 
-/// The page of an application.
 pub(crate) struct Page {
     pub(crate) url: String,
     out: BufReader<ChildStdout>,

@@ -7,10 +7,8 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// The token of pages.
 pub(crate) const TOKEN: &str = "the token of the tests";
 
-/// The answer of the tool.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: i32,
@@ -37,7 +35,6 @@ impl At {
         Self { way: "--url", place, variables: Vec::new() }.with("WATERLINE_TOKEN", TOKEN)
     }
 
-    /// Asks a database.
     pub(crate) fn postgres(url: &str) -> Self {
         Self { way: "--postgres", place: url.to_owned().into(), variables: Vec::new() }
     }
@@ -94,27 +91,22 @@ impl At {
     }
 }
 
-/// Calls the tool for a store with the words of a line, and with `more` after them.
 pub(crate) fn call_with(store: &Path, line: &str, more: &[&str]) -> Answer {
     At::store(store).call_with(line, more)
 }
 
-/// Calls the tool for a store with the words of a line.
 pub(crate) fn call(store: &Path, line: &str) -> Answer {
     call_with(store, line, &[])
 }
 
-/// Returns the command of a line for a store.
 pub(crate) fn command(store: &Path, line: &str) -> Command {
     At::store(store).command(line)
 }
 
-/// Calls the tool for a store, which has to succeed, and returns its output for people.
 pub(crate) fn text(store: &Path, line: &str) -> String {
     At::store(store).text(line)
 }
 
-/// Calls the tool for a store with `--json`, which has to succeed, and returns its records.
 pub(crate) fn records(store: &Path, line: &str) -> Vec<Value> {
     At::store(store).records(line)
 }

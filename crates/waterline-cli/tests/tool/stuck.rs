@@ -36,7 +36,6 @@ const REASONS: [&str; 18] = [
     "upstream",
 ];
 
-/// Longer than any test.
 const NEVER: Duration = Duration::from_secs(36_000);
 
 const SOON: Duration = Duration::from_millis(10);
