@@ -12,7 +12,6 @@ pub(crate) const LONGEST: usize = 64 * 1024;
 /// The largest integer that a browser does not round.
 const EXACT: u64 = (1 << 53) - 1;
 
-/// Refuses a request whose body is too long.
 pub(crate) fn refuse_long() -> Response {
     answer(StatusCode::PAYLOAD_TOO_LARGE, json!({"error": "the page takes no change of more than 64 KiB"}))
 }

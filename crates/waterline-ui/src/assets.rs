@@ -18,7 +18,6 @@ const FILES: [(&str, &str, &str); 9] = [
 
 const JS: &str = "text/javascript; charset=utf-8";
 
-/// Returns a file and its type.
 pub(crate) fn named(name: &str) -> Option<(&'static str, &'static str)> {
     FILES.iter().find(|file| file.0 == name).map(|file| (file.1, file.2))
 }

@@ -27,7 +27,6 @@ pub(crate) struct Change {
     key: Option<String>,
     /// How many jobs the caller has seen.
     count: Option<usize>,
-    /// The name of a schedule.
     name: Option<String>,
     /// The payload of a job, which may be `null`.
     #[serde(default, deserialize_with = "some")]

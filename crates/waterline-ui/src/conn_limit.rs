@@ -58,7 +58,6 @@ pub(crate) async fn serve(mut listener: TcpListener, router: Router) {
     }
 }
 
-/// The open connections.
 #[derive(Default)]
 struct Few(Mutex<All>);
 
@@ -123,7 +122,6 @@ impl Few {
     }
 }
 
-/// The place of a connection.
 struct Place {
     few: Arc<Few>,
     number: u64,

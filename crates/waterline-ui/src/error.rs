@@ -1,9 +1,9 @@
-//! The reasons why a page cannot be served.
+//! The errors of a page.
 
 use std::io;
 use std::net::SocketAddr;
 
-/// The reason why a page cannot be served.
+/// Why a page cannot be served.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {

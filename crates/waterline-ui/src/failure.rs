@@ -1,4 +1,4 @@
-//! A request that cannot be answered, and the status that says so.
+//! Why a request cannot be answered.
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};

@@ -137,10 +137,7 @@ impl Guard {
         }
     }
 
-    /// Checks where a request comes from.
-    ///
-    /// # Errors
-    /// [`Refusal::Host`] and [`Refusal::CrossSite`].
+    /// Checks where a request comes from. Fails as [`Refusal::Host`] or [`Refusal::CrossSite`].
     pub(crate) fn check_site(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let host = text(headers, header::HOST.as_str()).unwrap_or_default().to_ascii_lowercase();
         if !self.has_host(&host) {
@@ -153,9 +150,6 @@ impl Guard {
     }
 
     /// Checks a request for data, which must not come from another site.
-    ///
-    /// # Errors
-    /// As [`check_site`](Self::check_site).
     pub(crate) fn check_data(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         self.check_site(headers)?;
         match text(headers, "sec-fetch-site") {
@@ -164,10 +158,7 @@ impl Guard {
         }
     }
 
-    /// Checks the token or the session, if one is needed.
-    ///
-    /// # Errors
-    /// [`Refusal::Token`].
+    /// Checks the token or the session, if one is needed. Fails as [`Refusal::Token`].
     pub(crate) fn check_token(&self, headers: &HeaderMap, sessions: &Sessions) -> Result<(), Refusal> {
         let Some(token) = &self.token else { return Ok(()) };
         let is_right = bearer(headers).is_some_and(|given| token.is(given))
@@ -176,9 +167,6 @@ impl Guard {
     }
 
     /// Checks a change, in addition to the checks of each request.
-    ///
-    /// # Errors
-    /// The first reason to refuse it.
     pub(crate) fn check_change(&self, method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
         self.why_read_only().map_or(Ok(()), Err)?;
         let kind = text(headers, header::CONTENT_TYPE.as_str()).unwrap_or_default();
@@ -193,9 +181,6 @@ impl Guard {
     }
 
     /// Checks that a request comes from the page itself, or from a program with the token.
-    ///
-    /// # Errors
-    /// [`Refusal::SameOrigin`].
     pub(crate) fn check_same_origin(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let is_same = match text(headers, "sec-fetch-site") {
             Some(site) => site == "same-origin",
@@ -226,8 +211,7 @@ impl Guard {
         let is_address = name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok() || name == "localhost";
         match self.own {
             Some(own) => is_address && port.unwrap_or("80") == own.port().to_string(),
-            // Without an origin, names are left to the server. With one, a proxy may still name an
-            // address.
+            // Without an origin, names are up to the server. With one, a proxy may name an address.
             None => self.origin.is_none() || is_address,
         }
     }

@@ -41,7 +41,6 @@ impl From<PipelineHandle> for Watched {
     }
 }
 
-/// A part of a page.
 #[derive(Clone)]
 pub(crate) enum Part {
     Watched(Watched),

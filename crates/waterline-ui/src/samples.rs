@@ -90,7 +90,6 @@ impl<S: Sample + Copy> Samples<S> {
         self.0.back()
     }
 
-    /// Returns the first sample of the last minute.
     fn minute_ago(&self) -> Option<&S> {
         let since = self.last()?.at().saturating_sub(MINUTE);
         self.0.get(self.0.partition_point(|sample| sample.at() < since))

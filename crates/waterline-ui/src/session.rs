@@ -101,7 +101,6 @@ pub(crate) struct Wrong(Mutex<Noted>);
 #[derive(Default)]
 struct Noted {
     times: VecDeque<Instant>,
-    /// The time of the last log line.
     told: Option<Instant>,
 }
 

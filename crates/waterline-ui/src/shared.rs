@@ -15,7 +15,6 @@ use waterline_queue::{Group, JobState, Queue, QueueError, QueueOptions, QueueSta
 /// The time between two samples.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// A consumer on the page.
 pub(crate) struct Stream {
     /// Its unique name on the page.
     pub(crate) name: String,
@@ -25,7 +24,6 @@ pub(crate) struct Stream {
     pub(crate) samples: Mutex<Samples<OfStream>>,
 }
 
-/// A queue on the page.
 pub(crate) struct QueueRow {
     /// Its unique name on the page.
     pub(crate) name: String,
@@ -75,7 +73,6 @@ impl Shared {
         self.store.as_ref().ok_or_else(|| Failure::not_found(none))
     }
 
-    /// Returns the consumers of the store, if there is one.
     pub(crate) fn saved(&self) -> Result<Vec<ConsumerInfo>, waterline::Error> {
         self.store.as_ref().map_or_else(|| Ok(Vec::new()), Store::consumers)
     }

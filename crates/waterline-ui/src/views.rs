@@ -18,10 +18,7 @@ pub(crate) use filter::{Filter, MOST_READ};
 pub(crate) use query::Query;
 pub(crate) use queues::of_name as queue_of_name;
 
-/// Returns a view as JSON.
-///
-/// # Errors
-/// [`Failure`] says what is wrong with the request, or with the store.
+/// Returns a view as JSON. [`Failure`] says what is wrong with the request, or with the store.
 pub(crate) fn view(shared: &Shared, guard: &Guard, name: &str, query: &Query) -> Result<Value, Failure> {
     match name {
         "overview" => overview(shared, guard),

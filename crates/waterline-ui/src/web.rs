@@ -22,7 +22,6 @@ use std::sync::Arc;
 use std::time::Instant;
 use waterline::Verdict;
 
-/// Makes the routes of a page.
 pub(crate) fn router(shared: Arc<Shared>, guard: Guard) -> Router {
     let site = Site { shared, guard: Arc::new(guard) };
     Router::new()

@@ -125,7 +125,6 @@ fn limit(limit: &LimitUse) -> Value {
     })
 }
 
-/// The periodic jobs of a queue.
 pub(super) fn schedules(shared: &Shared, query: &Query) -> Result<Value, Failure> {
     let row = named(shared, query)?;
     Ok(json!({"schedules": row.queue.periodics()?}))

@@ -22,7 +22,6 @@ fn upstreams<'s>(shared: &'s Shared, stream: &Stream) -> Vec<&'s str> {
     shared.streams.iter().filter(is_upstream).map(|other| other.name.as_str()).collect()
 }
 
-/// Returns the row of a consumer.
 pub(super) fn row(shared: &Shared, stream: &Stream) -> Value {
     row_with(shared, stream, &stream.handle.status())
 }
