@@ -1,4 +1,4 @@
-//! The base of every room: the index, errors, settings with their checks, the locks, and time.
+//! Foundations that every other module uses: indices, errors, settings, locks and time.
 
 pub(crate) mod advice;
 pub(crate) mod caught;

@@ -1,4 +1,4 @@
-//! The answer to "does this need an operator?", in the words of all who show one.
+//! The answer to "does this need an operator?", worded once for everything that shows it.
 
 use crate::base::serialized::fields;
 use serde::ser::{Serialize, Serializer};
@@ -6,11 +6,10 @@ use std::fmt;
 
 /// Whether a consumer or a queue needs an operator. The greater verdict is the worse one.
 ///
-/// [`Status::verdict`](crate::Status::verdict),
-/// `QueueStatus::verdict` and
-/// [`ConsumerInfo::verdict`](crate::ConsumerInfo::verdict) decide it. The page, the doctor, `top`,
-/// the health check, the metrics `waterline_verdict` and `waterline_queue_verdict` and their alarms
-/// all show this decision.
+/// [`Status::verdict`](crate::Status::verdict), `QueueStatus::verdict` and
+/// [`ConsumerInfo::verdict`](crate::ConsumerInfo::verdict) compute it. The page, the doctor, `top`,
+/// the health check, the metrics `waterline_verdict` and `waterline_queue_verdict` and their alerts
+/// all show the same one.
 ///
 /// ```
 /// use waterline::Verdict;
@@ -20,12 +19,12 @@ use std::fmt;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
-    /// It moves, or there is nothing to do.
+    /// It makes progress, or there is nothing to do.
     #[default]
     GoesWell,
-    /// It does not move, and goes on by itself.
+    /// It makes no progress now, and resumes by itself.
     Waits,
-    /// It does not go on, or not all of it does, before an operator has acted.
+    /// It does not go on, or only in part, until an operator acts.
     NeedsYou,
 }
 
@@ -49,44 +48,42 @@ impl Serialize for Verdict {
     }
 }
 
-/// One thing that is to be said of a consumer or a queue: why it does not move, or what is left
-/// over. From [`Status::advice`](crate::Status::advice),
-/// `QueueStatus::advice` and
-/// [`ConsumerInfo::advice`](crate::ConsumerInfo::advice).
+/// One finding about a consumer or a queue: why it does not move, or what is left over.
 ///
-/// `serde` writes its fields.
+/// [`Status::advice`](crate::Status::advice), `QueueStatus::advice` and
+/// [`ConsumerInfo::advice`](crate::ConsumerInfo::advice) return it. `serde` writes its fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Advice {
-    /// The reason as one word, which does not change: `halted`, `dead`. That of a status is the
-    /// word that `serde` writes.
+    /// The reason as one stable word, such as `halted` or `dead`: for a status, the word that
+    /// `serde` writes.
     pub reason: &'static str,
-    /// The verdict on this alone.
+    /// The verdict on this finding alone.
     pub verdict: Verdict,
-    /// The sentence that says it.
+    /// The finding as a sentence for a person.
     pub sentence: String,
-    /// The help, in sentences. Empty if nothing has to be done.
+    /// What to do about it, in sentences. Empty if nothing has to be done.
     pub help: &'static str,
 }
 
 fields!(Advice, of: reason = of.reason, verdict = of.verdict, sentence = of.sentence, help = of.help,);
 
-/// The text of the metrics that show a verdict.
+/// The help text of the metrics that show a verdict.
 #[cfg(feature = "metrics")]
 pub const VERDICT: &str = "0 if it goes well, 1 if it waits, 2 if it needs you: an operator has to act.";
 
 impl Advice {
-    /// Returns the verdict on all of these together.
+    /// Returns the verdict on all of them together: the worst one.
     pub(crate) fn worst(all: &[Self]) -> Verdict {
         Self::worst_of(all, |_| true)
     }
 
-    /// Returns the verdict on those with such a reason.
+    /// Returns the worst verdict among those whose reason passes the filter.
     pub(crate) fn worst_of(all: &[Self], is_such: impl Fn(&str) -> bool) -> Verdict {
         all.iter().filter(|advice| is_such(advice.reason)).map(|advice| advice.verdict).max().unwrap_or_default()
     }
 
-    /// Says that a consumer has parked jobs.
+    /// Reports a consumer's parked jobs, if it has any.
     pub(crate) fn parked(many: u64) -> Option<Self> {
         let plural = if many == 1 { "" } else { "s" };
         let sentence = format!("{many} parked job{plural}, which nothing runs before a redrive");

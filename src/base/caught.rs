@@ -4,8 +4,9 @@ use crate::base::error::describe;
 use crate::base::failure::{Verdict, verdict};
 use crate::base::index::BoxError;
 
-/// An error of user code, and its text. The text is made before any lock is taken, since user code
-/// makes it, and its length is bounded.
+/// An error of user code and its text, of bounded length.
+///
+/// User code makes the text, so it is made before any lock is taken.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) error: BoxError,

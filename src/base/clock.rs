@@ -1,4 +1,4 @@
-//! The time of a consumer or of a queue: the system's, or one that a test sets.
+//! The clock of a consumer or of a queue: the system's, or one that a test sets.
 
 use crate::base::sync::{Arc, Condvar, Mutex, MutexGuard, wait_until};
 use crate::base::time::{self, Coarse, Now, Set};
@@ -8,10 +8,10 @@ use std::time::Instant;
 #[cfg(any(test, feature = "testing"))]
 use std::time::{Duration, SystemTime};
 
-/// Hears that a clock was set, so that a wait is looked at again.
+/// Hears that a clock was set, so that waits are evaluated again.
 ///
 /// A thread that sleeps until a moment reads the clock under the lock that it sleeps with. This
-/// call takes the same lock before it wakes the thread. So the thread either sleeps by then, or
+/// call takes the same lock before it wakes the thread, which therefore either sleeps already or
 /// reads the clock after it was set.
 pub trait Waits: Send + Sync {
     #[cfg_attr(
@@ -21,9 +21,10 @@ pub trait Waits: Send + Sync {
     fn clock_was_set(&self);
 }
 
-/// The clock of a consumer ([`Builder::clock`](crate::Builder::clock)) or of a queue
-/// (`QueueOptions::clock`): that of the system, unless a test
-/// hands in another one. A clone is the same clock.
+/// The clock of a consumer or of a queue: the system's, unless a test passes another.
+///
+/// Set it with [`Builder::clock`](crate::Builder::clock) or `QueueOptions::clock`. A clone is the
+/// same clock.
 #[derive(Clone, Default)]
 pub struct Clock(Option<Arc<Manual>>);
 
@@ -39,12 +40,12 @@ struct ManualState {
 }
 
 impl Clock {
-    /// Makes a clock that stands still, for tests: only [`advance`](Self::advance) and
-    /// [`set_wall`](Self::set_wall) move it. Then no wait ends by itself, and jitter makes every
-    /// back-off as long as it can be.
+    /// Creates a clock that stands still, for tests.
     ///
-    /// A consumer has threads, which take a moment to come to their wait. So a test lets time pass
-    /// until it sees what it waits for:
+    /// Only [`advance`](Self::advance) and [`set_wall`](Self::set_wall) move it: no wait ends by
+    /// itself, and jitter makes every back-off as long as it can be. A consumer's threads take a
+    /// moment to reach their wait, so a test advances the clock in a loop until it sees what it
+    /// waits for:
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
@@ -71,9 +72,10 @@ impl Clock {
         Self(Some(Arc::new(Manual { state: Mutex::new(state) })))
     }
 
-    /// Lets time pass on both clocks: the one on the wall, and the monotonic one of pauses,
-    /// timeouts and leases. A wait that is over by then ends soon after the call, on its own
-    /// thread. Does nothing to the clock of the system.
+    /// Advances both the wall clock and the monotonic clock of pauses, timeouts and leases.
+    ///
+    /// A wait that is over by then ends soon after the call, on its own thread. Does nothing to the
+    /// system's clock.
     #[cfg(any(test, feature = "testing"))]
     pub fn advance(&self, by: Duration) {
         self.change(|state| {
@@ -84,14 +86,15 @@ impl Clock {
         });
     }
 
-    /// Sets the clock on the wall, forward or back, as an operator or a time server does. The
-    /// monotonic one stays. Does nothing to the clock of the system.
+    /// Sets the wall clock, forward or back, as an operator or a time server does.
+    ///
+    /// The monotonic clock stays. Does nothing to the system's clock.
     #[cfg(any(test, feature = "testing"))]
     pub fn set_wall(&self, wall: SystemTime) {
         self.change(|state| state.wall = time::millis(wall).unwrap_or(state.wall));
     }
 
-    /// Returns what the clock on the wall shows, for a test that computes with it.
+    /// Returns the time of the wall clock, for a test that computes with it.
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn wall_time(&self) -> SystemTime {
@@ -110,8 +113,7 @@ impl Clock {
         waits.iter().filter_map(Weak::upgrade).for_each(|waits| waits.clock_was_set());
     }
 
-    /// Returns the moment of an event, for which the system's clock is read when the event first
-    /// asks for the time.
+    /// Returns the moment of an event. The system's clock is read only when the event asks for it.
     #[inline]
     pub(crate) fn when_asked(&self) -> Now {
         match &self.0 {
@@ -120,12 +122,12 @@ impl Clock {
         }
     }
 
-    /// Reads the monotonic clock alone.
+    /// Reads the monotonic clock.
     pub(crate) fn now(&self) -> Instant {
         self.at(time::now)
     }
 
-    /// Reads the monotonic clock, which was read just now if it is that of the system.
+    /// Like [`now`](Self::now), for a caller that may have just read the system's clock.
     pub(crate) fn at(&self, system: impl FnOnce() -> Instant) -> Instant {
         self.0.as_ref().map_or_else(system, |manual| manual.state.lock().now)
     }
@@ -140,25 +142,25 @@ impl Clock {
         self.0.as_ref().map_or_else(time::wall, |manual| manual.state.lock().wall)
     }
 
-    /// True if only a test moves it. A pause that nobody ends would then last for ever.
+    /// True if only a test moves it. A pause that nothing cuts short would then last for ever.
     pub(crate) fn is_manual(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Tells these waits when the clock is set.
+    /// Registers waits that are told when the clock is set.
     pub(crate) fn tell(&self, waits: Weak<dyn Waits>) {
         if let Some(manual) = &self.0 {
             manual.state.lock().waits.push(waits);
         }
     }
 
-    /// Returns the end of a wait on the clock that condition variables know; `None`: it has none.
+    /// Returns the deadline for a condition variable: none on a manual clock, which tells its
+    /// waits.
     pub(crate) fn deadline(&self, until: Option<Instant>) -> Option<Instant> {
         until.filter(|_| self.0.is_none())
     }
 
-    /// Sleeps until somebody wakes the caller, or until this moment of the clock. True: the moment
-    /// came.
+    /// Sleeps until woken or until this moment of the clock. Returns true if the moment came.
     pub(crate) fn wait<T>(&self, condvar: &Condvar, guard: &mut MutexGuard<'_, T>, until: Option<Instant>) -> bool {
         if self.0.is_none() {
             return wait_until(condvar, guard, until);
@@ -201,7 +203,7 @@ mod tests {
     /// A thread sleeps here.
     #[derive(Default)]
     struct Bed {
-        /// The number of times that the thread has begun to sleep.
+        /// How often the thread has begun to sleep.
         sleeps: Mutex<u32>,
         woken: Condvar,
     }

@@ -1,4 +1,4 @@
-//! Settings and their checks: the defaults, the bounds, and the error for a value that is refused.
+//! Settings and their checks: the defaults, the bounds, and the error for a refused value.
 
 use crate::base::index::Index;
 
@@ -9,12 +9,13 @@ mod structure;
 pub use self::bounds::*;
 pub use self::exhausted::OnExhausted;
 
-/// A setting that was refused. `Display` says why, and what to write instead. `{:?}` shows the same
-/// sentence, `{:#?}` the structure.
+/// A setting that was refused: `Display` says why, and what to write instead.
+///
+/// `{:?}` shows the same sentence, `{:#?}` the structure.
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A number or a time of 0, with which nothing would ever run, or nothing would ever pause.
+    /// A number or a time of 0, with which nothing would ever run, or ever pause.
     #[error("{why}")]
     Zero {
         /// The name of the call that sets it, for example "max_processing" or "poll_every". It is
@@ -71,7 +72,7 @@ pub enum ConfigError {
         /// Its name.
         name: String,
     },
-    /// An index that is never one of a job: [`Index::MAX`].
+    /// An index that never belongs to a job: [`Index::MAX`].
     #[error("{why}")]
     NoJob {
         /// The call: "start_at" (also for `start_after`), "stop_at", "seek" or "skip".
@@ -79,8 +80,10 @@ pub enum ConfigError {
         /// The reason, and what to write instead.
         why: String,
     },
-    /// A [`StoreProgress::skip`](crate::StoreProgress::skip) of a job so far above the lowest one
-    /// that is not done that the consumer would need too much memory for the jobs between them.
+    /// A [`StoreProgress::skip`](crate::StoreProgress::skip) too far above the lowest unfinished
+    /// job.
+    ///
+    /// The consumer would need too much memory for the jobs between them.
     #[error(
         "job {index} is too far above job {next}, the lowest one that is not done, to be skipped: skip jobs below {}, or seek \
          ahead first", next.saturating_add(MAX_SKIP)
@@ -88,10 +91,10 @@ pub enum ConfigError {
     SkipTooFar {
         /// The index of the job.
         index: Index,
-        /// The lowest index that is not done.
+        /// The lowest unfinished index.
         next: Index,
     },
-    /// A setting that the start, the progress or the source of this consumer cannot keep to, or a
+    /// A setting that the start mode, progress or source of this consumer does not support, or a
     /// statement for a store that takes none.
     #[error("{why}")]
     Unsupported {
@@ -101,7 +104,7 @@ pub enum ConfigError {
         /// The reason, and what to write instead.
         why: String,
     },
-    /// A range of a table whose last key is before its first one.
+    /// A range of a table whose last key is before its first.
     #[error(
         "the range of the table {table:?} ends with the key \"{}\" before it begins with \"{}\": put the lower key first, and \
          use `range_rev` to walk from the end", end.escape_ascii(), start.escape_ascii()
@@ -109,24 +112,24 @@ pub enum ConfigError {
     RangeBackwards {
         /// The name of the table.
         table: String,
-        /// The key that the range begins with.
+        /// The first key of the range.
         start: Vec<u8>,
-        /// The key that the range ends with.
+        /// The last key of the range.
         end: Vec<u8>,
     },
-    /// A column family that a store cannot take.
+    /// A column family that a store cannot use.
     #[error("{why}")]
     Family {
-        /// "missing" for one that the store needs and the database was opened without, "unknown"
-        /// for another one that it was opened without, and "reserved" for one of the store's own.
+        /// "missing": the store needs it, and the database was opened without it. "unknown":
+        /// another one that it was opened without. "reserved": one of the store's own.
         fault: &'static str,
         /// The name of the family.
         name: String,
         /// The reason, and what to write instead.
         why: String,
     },
-    /// A directory whose store is of another [`Engine`](crate::Engine) than the one that was asked
-    /// for, or of one that is not compiled in.
+    /// A directory whose store is of another [`Engine`](crate::Engine) than the one asked for, or
+    /// of one that is not compiled in.
     #[error("{why}")]
     Engine {
         /// The reason, and what to do.
@@ -151,7 +154,7 @@ pub enum ConfigError {
         /// The name of the upstream's progress, or "unnamed".
         upstream: String,
     },
-    /// An upstream that has ended below the first job of the gated consumer.
+    /// An upstream that has ended below the gated consumer's first job.
     #[error(
         "{consumer:?} begins with job {next}, but its upstream {upstream:?} has ended with {}: start the upstream again, and \
          gate {consumer:?} by the new one",
@@ -167,18 +170,18 @@ pub enum ConfigError {
         /// The watermark of the upstream.
         last_processed: Option<Index>,
     },
-    /// A pipeline that was put together wrongly.
+    /// A pipeline with a faulty list of stages.
     #[error("{why}")]
     Stage {
-        /// "none" without a stage, "twice" for two of one name, "unknown" for one whose upstream is
-        /// not before it, and "foreign" for one whose consumer is not of the pipeline.
+        /// "none": no stage. "twice": two with one name. "unknown": its upstream is not before it.
+        /// "foreign": its consumer is not of this pipeline.
         fault: &'static str,
-        /// The name of the stage, and that of its upstream if it is unknown.
+        /// The name of the stage, followed by its upstream's if that is unknown.
         names: Vec<String>,
         /// The reason, and what to write instead.
         why: String,
     },
-    /// `stop` or `join` on one of the consumer's own threads. It would wait for itself.
+    /// `stop` or `join` on one of the consumer's own threads, which would wait for itself.
     #[error(
         "stop or join was called on one of the consumer's own threads, which would wait for itself: it was asked to stop and \
          does so; on such a thread call `Handle::request_stop`, and `stop` or `join` on others"

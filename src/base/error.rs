@@ -1,4 +1,4 @@
-//! The one error type of the crate's surface.
+//! The crate's one public error type.
 
 use crate::base::config::ConfigError;
 use crate::base::failure::{Verdict, verdict};
@@ -36,8 +36,8 @@ pub enum Error {
     #[error(transparent)]
     Config(#[from] ConfigError),
 
-    /// A progress that another live consumer of this process uses, or a queue that another runner
-    /// runs.
+    /// A progress that another live consumer of this process uses, or a queue that already has a
+    /// runner.
     #[error(
         "the progress or queue {name:?} is in use by another consumer or runner: stop that one first, use another name, or \
          wait for it (a consumer does with `Builder::standby`)"
@@ -47,8 +47,8 @@ pub enum Error {
         name: String,
     },
 
-    /// A progress that another consumer has taken over while this one ran. So this one has halted.
-    /// The jobs that it had not saved run again in the life of the other one.
+    /// Another consumer took over the progress while this one ran, so this one halted. Jobs that it
+    /// had not saved run again in the other one.
     #[error(
         "another consumer has taken over the progress {name:?} ({holder}), so this one halted and saves nothing more: let the \
          other one go on, or start this one again with `Builder::standby`, so that it waits until the other one has ended"
@@ -56,12 +56,11 @@ pub enum Error {
     Fenced {
         /// The name of the progress, or "unnamed".
         name: String,
-        /// The other consumer, as far as it is known: the text of the error that the progress gave.
+        /// The other consumer, as far as known: the text of the error that the progress gave.
         holder: String,
     },
 
-    /// A progress that somebody else has for a time, even if that one no longer lives. Nothing was
-    /// started.
+    /// A progress that another consumer has leased, even if that one is dead. Nothing was started.
     #[error(
         "the progress {name:?} is leased to {holder} for another {expires_in:.1?}: stop that consumer first, or wait until the \
          lease has run out (`Builder::standby` does)"
@@ -69,9 +68,9 @@ pub enum Error {
     Leased {
         /// The name of the progress.
         name: String,
-        /// The one who has the lease: a host, a process.
+        /// The holder of the lease: a host, a process.
         holder: String,
-        /// The time until the lease runs out, if nobody renews it.
+        /// How long the lease still lasts unless it is renewed.
         expires_in: Duration,
     },
 
@@ -82,7 +81,7 @@ pub enum Error {
         path: PathBuf,
     },
 
-    /// A path or a name with nothing stored. Nothing was made, since
+    /// A path or a name with nothing stored. Nothing was created, since
     /// [`StoreOptions::create`](crate::StoreOptions::create) is `false` or the store is
     /// [read-only](crate::StoreOptions::read_only).
     #[error("{}", not_found(what, name))]
@@ -117,7 +116,7 @@ pub enum Error {
         reason: String,
     },
 
-    /// A log whose items another codec has encoded. Nothing was changed.
+    /// A log whose items are encoded by another codec. Nothing was changed.
     #[error(
         "the items of the log {log:?} are encoded by the codec {stored:?}, and not by {asked:?}: open the log with the codec \
          {stored:?}, or use another name"
@@ -125,7 +124,7 @@ pub enum Error {
     Codec {
         /// The log's name.
         log: String,
-        /// The name of the codec that the log is stored with.
+        /// The name of the codec with which the log is stored.
         stored: String,
         /// The name of the codec that was asked for.
         asked: String,
@@ -136,23 +135,22 @@ pub enum Error {
     #[error("the store was opened read-only, so nothing is written: write where the store is open for writing")]
     ReadOnly,
 
-    /// A store that a newer version of this library has made, or that has parts in use which only a
-    /// newer one knows. Nothing was changed in it.
+    /// A store made by a newer version of this library, or one that uses parts which only a newer
+    /// version knows. Nothing was changed in it.
     #[error(
         "there is {found}, and this program knows {known}: a newer version of waterline has written it, so use that \
          version, or a store of its own for this program"
     )]
     Format {
-        /// The version of the store, or the parts in use that are not known, and the place of the
-        /// store.
+        /// The version of the store, or its unknown parts, and where the store is.
         found: String,
         /// The versions or the parts that this program knows.
         known: String,
     },
 
-    /// A job that failed in its last attempt, or for a reason that no attempt can change: see
-    /// [`Effects::add`](crate::Effects::add). It does not count as done, and runs again after a
-    /// restart.
+    /// A job that failed in its last attempt, or in a way that no further attempt can change (see
+    /// [`Effects::add`](crate::Effects::add)). The job does not count as done, and runs again after
+    /// a restart.
     #[error("job {index} failed in attempt {attempt}{}", after_the_last(source))]
     Job {
         /// The index of the job.
@@ -163,10 +161,10 @@ pub enum Error {
         source: BoxError,
     },
 
-    /// A failure of the source at the start of a consumer. (Later failures are retried.)
+    /// A failure of the source at the start of a consumer. Later failures are retried.
     #[error("the source failed at index {index}, before anything was started: fix it and start again; nothing is lost")]
     Source {
-        /// The index that was being read.
+        /// The index at which it was read.
         index: Index,
         /// The error of the source.
         source: BoxError,
@@ -180,8 +178,8 @@ pub enum Error {
         source: BoxError,
     },
 
-    /// A panic of an `on_processed` callback, which halts the consumer. The range that it was
-    /// called with is saved.
+    /// An `on_processed` callback panicked, which halts the consumer. The range that it was called
+    /// with is saved.
     #[error("on_processed panicked when it was called for indices up to {index}: fix the callback and start again")]
     Callback {
         /// The last index of the range that it was called with.
@@ -190,7 +188,7 @@ pub enum Error {
         source: BoxError,
     },
 
-    /// The end of the time limit of `stop_within`. The jobs that finished are saved. The jobs that
+    /// The time limit of `stop_within` passed. The jobs that finished are saved. The jobs that
     /// still run do not count, whatever they return, and run again in the next life.
     #[error("{} when the time to stop was over", still(running))]
     StopTimeout {
@@ -199,9 +197,8 @@ pub enum Error {
         running: Vec<Index>,
     },
 
-    /// A transactional job with more effects than may wait to be written, or a
-    /// [`Store::write`](crate::Store::write) with more changes than one write may have. Nothing was
-    /// changed.
+    /// A transactional job or a [`Store::write`](crate::Store::write) with too many bytes of
+    /// changes. Nothing was changed.
     #[error(
         "the changes of one job or of one write are larger than {limit} bytes: change less at once (a job may change more with \
          `Builder::max_effects`)"
@@ -211,11 +208,10 @@ pub enum Error {
         limit: usize,
     },
 
-    /// A key of a table that has no counter: its value is something else, or the sum is too large.
-    /// Nothing was changed.
+    /// A table's key that holds no counter, or whose sum would be too large. Nothing was changed.
     ///
     /// [`Table::counter`](crate::Table::counter) returns it. A transactional job that adds to such
-    /// a key fails with it, as the source of [`Error::Job`], and is not tried again: see
+    /// a key fails with it, as the source of [`Error::Job`], and is not retried: see
     /// [`Effects::add`](crate::Effects::add).
     #[error("the key \"{}\" of the table {table:?} cannot be counted under: {reason}", key.escape_ascii())]
     Counter {
@@ -227,21 +223,22 @@ pub enum Error {
         reason: String,
     },
 
-    /// A statement of [`Effects::execute`](crate::Effects::execute) that the database has refused:
-    /// for its text, its values, or the rows that it meets. Nothing was changed.
+    /// A statement of [`Effects::execute`](crate::Effects::execute) that the database refused.
     ///
-    /// A transactional job fails with it, as the source of [`Error::Job`], and is not tried again.
+    /// The reason is its text, its values, or the rows that it meets. Nothing was changed. A
+    /// transactional job fails with it, as the source of [`Error::Job`], and is not retried.
     #[error("the database has refused the statement {sql:?}: correct it, its values, or the rows that it meets")]
     Sql {
         /// The statement.
         sql: String,
-        /// The words of the database.
+        /// The database's error.
         source: BoxError,
     },
 
-    /// A job that has killed its process as often as
-    /// [`Builder::max_crashes`](crate::Builder::max_crashes) allows. It does not run any more. It
-    /// is parked, or the consumer halts.
+    /// A job that has killed its process as often as `max_crashes` allows. It runs no more.
+    ///
+    /// It is parked, or the consumer halts: see
+    /// [`Builder::max_crashes`](crate::Builder::max_crashes).
     #[error(
         "the process died {} while job {index} ran alone, so the job is not run again: mend it, then redrive \
          it if it is parked, raise max_crashes, or pass it with `StoreProgress::skip`",
@@ -250,11 +247,11 @@ pub enum Error {
     Crashed {
         /// The index of the job.
         index: Index,
-        /// The number of deaths while it ran alone.
+        /// How often the process died while the job ran alone.
         crashes: u32,
     },
 
-    /// A job that is not parked, and that was to be redriven or discarded. Nothing was changed.
+    /// A redrive or discard of a job that is not parked. Nothing was changed.
     #[error("job {index} of the progress {name:?} is not parked: `Store::parked` lists the jobs that are")]
     NotParked {
         /// The name of the progress.
@@ -263,8 +260,8 @@ pub enum Error {
         index: Index,
     },
 
-    /// A job that is done or parked, and that was to be skipped: see
-    /// [`StoreProgress::skip`](crate::StoreProgress::skip). Nothing was changed.
+    /// A [`StoreProgress::skip`](crate::StoreProgress::skip) of a job that is done or parked.
+    /// Nothing was changed.
     #[error(
         "job {index} of the progress {name:?} is done or parked, so it cannot be skipped: skip a job that is not done, or make \
          this one run again with `StoreProgress::seek`"
@@ -276,8 +273,8 @@ pub enum Error {
         index: Index,
     },
 
-    /// A progress without anything saved, of which a job was to be skipped: the store does not know
-    /// where the stream begins. Nothing was changed.
+    /// A skip in a progress with nothing saved: where its stream begins is unknown. Nothing was
+    /// changed.
     #[error(
         "nothing is saved under the progress {name:?}, so the store does not know where the stream begins: seek to its first \
          job with `StoreProgress::seek`, and skip then"
@@ -323,9 +320,8 @@ pub enum Error {
         last_processed: Option<Index>,
     },
 
-    /// A gated consumer that cannot get to the index at which it ends: its upstream has ended below
-    /// that index, and its watermark never moves again. The jobs that the gate lets through are
-    /// processed and saved.
+    /// A gated consumer that can never reach the index at which it ends: its upstream ended below
+    /// it. The jobs that the gate lets through are processed and saved.
     #[error(
         "the consumer cannot get to job {index}, since its upstream {upstream:?} has ended with {}: start the upstream again \
          until it gets there, gate by the new one, and run this consumer again",
@@ -341,7 +337,7 @@ pub enum Error {
         index: Index,
     },
 
-    /// The first stage of a pipeline that failed.
+    /// The first failure among the stages of a pipeline.
     #[error("the stage {name:?} of the pipeline failed")]
     Stage {
         /// The name of the stage.
@@ -354,9 +350,8 @@ pub enum Error {
     #[error("the consumer has ended: start a new one")]
     Stopped,
 
-    /// An attempt that did not end in time: see
-    /// [`attempt_timeout`](crate::Builder::attempt_timeout). It has failed like any other attempt,
-    /// so this is the source of [`Error::Job`] if it was the last one.
+    /// An attempt that exceeded its [`attempt_timeout`](crate::Builder::attempt_timeout). It failed
+    /// like any other attempt, so this is the source of [`Error::Job`] if it was the last one.
     #[error(
         "attempt {attempt} of job {index} did not end within its timeout of {after:?}: make the work shorter, or raise \
          `attempt_timeout`"
@@ -370,8 +365,8 @@ pub enum Error {
         after: Duration,
     },
 
-    /// A panic on one of the consumer's own threads, outside the user's code. The jobs that had
-    /// finished are saved; the jobs in flight do not count.
+    /// A panic on one of the consumer's own threads, outside user code. The jobs that had finished
+    /// are saved; the jobs in flight do not count.
     #[error(
         "a thread of the consumer panicked: start again; nothing is lost, and standard error has the text of the panic"
     )]
@@ -384,19 +379,21 @@ pub enum Error {
         source: std::io::Error,
     },
 
-    /// A tokio runtime that has shut down, or that is not there: a runner with async handlers was
-    /// started on a thread that is in no runtime. `start_async` and `start` return it, and nothing
-    /// was started. If the runtime shuts down later, it is the source of [`Error::Job`] for a job
-    /// that was running: the job is not tried again, since no attempt can run.
+    /// A tokio runtime that has shut down, or none where a runner with async handlers starts.
+    ///
+    /// `start_async` and `start` return it, and nothing was started. If the runtime shuts down
+    /// later, it is the source of [`Error::Job`] for a job that was running, which is not retried,
+    /// since no attempt can run.
     #[error(
         "no job can run and no call can be made, since the tokio runtime has shut down, or the caller is in none: start or \
          call again within a runtime that lives until the end; nothing is lost"
     )]
     Runtime,
 
-    /// A call of a queue that failed where the crate's own error is expected: for example a
-    /// [`Store::write`](crate::Store::write) that pushes into a queue that is full, and then writes
-    /// nothing. `QueueError::from` turns it back into the `QueueError`.
+    /// A queue's error where the crate's own is expected; `QueueError::from` turns it back.
+    ///
+    /// For example, a [`Store::write`](crate::Store::write) that pushes into a full queue writes
+    /// nothing and returns it.
     #[error("a queue has refused a call, and says why and what to do")]
     Refused {
         /// The `QueueError`.
@@ -409,15 +406,15 @@ pub enum Error {
 }
 
 impl Error {
-    /// True if a write that was refused for this is refused each time.
+    /// True if the same write would be refused each time.
     pub fn is_for_good(&self) -> bool {
         matches!(self, Self::Counter { .. } | Self::Sql { .. })
     }
 
     /// Returns the error and its causes in one line: what happened, what to do, and why.
     ///
-    /// It contains the texts of your own errors, so it has bounds: 32 causes, and 1 MiB of text. (A
-    /// status keeps 4 KiB.) A longer report is cut, and says so at its end. If the text of an error
+    /// It contains the texts of your own errors, so it is bounded: 32 causes, and 1 MiB of text (a
+    /// status keeps 4 KiB). A longer report is cut and says so at its end. If the text of an error
     /// panics, the report ends there.
     ///
     /// ```
@@ -435,7 +432,7 @@ impl Error {
     }
 }
 
-/// Returns the rest of the text for the last attempt of a job: its state, and what to do.
+/// Returns how the text about a job's last attempt ends: its state, and what to do.
 fn after_the_last(source: &BoxError) -> &'static str {
     match source.downcast_ref::<Error>() {
         Some(error) if error.is_for_good() || matches!(error, Error::Runtime) => {

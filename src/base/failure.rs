@@ -1,4 +1,4 @@
-//! Errors by which a job says what is to become of it.
+//! Errors by which a job decides its own fate.
 
 use crate::base::guard::guarded;
 use crate::base::index::BoxError;
@@ -7,10 +7,10 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-/// An error of a job that says what is to become of the job. Return it as the job's error, or as a
-/// cause of that error: anywhere in its chain of [`source`](StdError::source)s.
+/// An error that decides the fate of its job: never retry it, or retry it later.
 ///
-/// Any other error means that the attempt failed, and that [`Retry`](crate::Retry) decides.
+/// Return it as the job's error or as a cause of it, anywhere in its chain of
+/// [`source`](StdError::source)s. After any other error, [`Retry`](crate::Retry) decides.
 ///
 /// ```
 /// use std::time::Duration;
@@ -37,27 +37,29 @@ pub struct Failure {
 /// The fate of a job whose attempt did not succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The retry decides.
+    /// The retry policy decides.
     Retry,
-    /// The job is not tried again.
+    /// The job is not retried.
     Permanent,
-    /// The job is not ready: it is tried again after this time, and the attempt does not count.
+    /// The job is not ready: it runs again after this time, and the attempt does not count.
     Defer(Duration),
 }
 
 impl Failure {
-    /// The job will never succeed: it is not tried again, whatever [`Retry`](crate::Retry) says.
-    /// The consumer halts, or [parks](crate::OnExhausted::Park) the job. A job of a
-    /// `queue` is dead.
+    /// The job will never succeed: it is not retried, whatever [`Retry`](crate::Retry) says.
+    ///
+    /// The consumer halts, or [parks](crate::OnExhausted::Park) the job. A queue makes its job
+    /// dead.
     #[must_use]
     pub fn permanent(error: impl Into<BoxError>) -> Self {
         Self { error: Some(error.into()), verdict: Verdict::Permanent }
     }
 
-    /// The job is not ready, for example since the row that it refers to is not there yet. It is
-    /// tried again after this time. Nothing has failed: no attempt is counted, so the next one has
-    /// the same number. Meanwhile the job holds neither a thread nor a slot of `max_processing`,
-    /// only its place in the window.
+    /// The job is not ready, for example since a row that it refers to is missing: run it later.
+    ///
+    /// It runs again after this time. Nothing has failed: no attempt is counted, so the next one
+    /// has the same number. Meanwhile the job holds neither a thread nor a slot of
+    /// `max_processing`, only its place in the window.
     #[must_use]
     pub fn defer(delay: Duration) -> Self {
         Self { error: None, verdict: Verdict::Defer(delay) }
@@ -80,11 +82,11 @@ impl StdError for Failure {
     }
 }
 
-/// The highest number of causes that are looked through.
+/// How many causes are searched.
 const CAUSES: usize = 32;
 
-/// Returns the fate that this error gives its job. It calls the user's code, so never call it with
-/// a lock held.
+/// Returns the fate that this error gives its job. It calls user code, so never call it with a lock
+/// held.
 pub fn verdict(error: &(dyn StdError + 'static)) -> Verdict {
     guarded(|| Ok(search(error))).ok().flatten().unwrap_or(Verdict::Retry)
 }
@@ -102,7 +104,7 @@ fn search(error: &(dyn StdError + 'static)) -> Option<Verdict> {
 }
 
 fn verdict_of(error: &(dyn StdError + 'static)) -> Option<Verdict> {
-    // An `io::Error` shows the cause of the error in it, and not that error itself.
+    // `io::Error::source` skips the error that it wraps and returns that one's cause.
     let within = || error.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref::<Failure>();
     error.downcast_ref::<Failure>().or_else(within).map(|failure| failure.verdict)
 }

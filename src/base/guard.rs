@@ -1,4 +1,4 @@
-//! Calls of user code. A panic in user code becomes an error, also a panic in a destructor.
+//! Calls of user code. A panic there becomes an error, even one in a destructor.
 
 use crate::base::index::BoxError;
 use std::any::Any;
@@ -30,11 +30,11 @@ impl std::error::Error for Panic {}
 
 /// Calls user code, and turns a panic in it into an error.
 pub fn guarded<R>(call: impl FnOnce() -> Result<R, BoxError>) -> Result<R, BoxError> {
-    // The closure touches only values of the user, and the user decides what a panic leaves behind.
+    // The closure touches only the user's values, and the user decides what a panic leaves behind.
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).unwrap_or_else(|payload| Err(Panic::caught(payload)))
 }
 
-/// Drops a value of the user. A panic in its destructor must not end a thread that others need.
+/// Drops a user's value. A panic in its destructor must not end a thread that others need.
 pub fn drop_guarded<U>(users: U) {
     if let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(users))) {
         // The destructor of the payload may panic too, so it never runs.
@@ -43,7 +43,7 @@ pub fn drop_guarded<U>(users: U) {
     }
 }
 
-/// A value of the user whose destructor may panic. A list of these drops all its values even so.
+/// A user's value whose destructor may panic. A list of these still drops all its values.
 pub(crate) struct Guarded<T>(Option<T>);
 
 impl<T> Guarded<T> {

@@ -1,4 +1,4 @@
-//! This process, as others name it.
+//! How this process is named to others.
 
 use std::sync::OnceLock;
 

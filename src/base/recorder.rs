@@ -1,26 +1,26 @@
 //! Metrics of a consumer or of a queue, in the recorder of the crate `metrics`.
 //!
-//! No metric can be taken back from a recorder, so a gauge outlives whoever sets it. The next
-//! consumer, or the next runner of the queue, of the same name sets the same one.
+//! A recorder never drops a metric, so a gauge outlives its consumer or runner. The next one of the
+//! same name sets the same gauge.
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Unit, with_recorder};
 
 const METADATA: Metadata<'static> = Metadata::new("waterline", Level::INFO, None);
 
-/// The recorder, as it takes metrics with the same labels. It is user code.
+/// The installed recorder, for metrics with common labels. It is user code.
 pub struct Recorder<'a> {
     inner: &'a dyn metrics::Recorder,
     labels: Vec<Label>,
 }
 
 impl Recorder<'_> {
-    /// Makes metrics that have this label.
+    /// Registers metrics with this label.
     pub fn make<M>(label: &'static str, value: &str, make: impl FnOnce(&Recorder<'_>) -> M) -> M {
         let labels = vec![Label::new(label, value.to_owned())];
         with_recorder(|inner| make(&Recorder { inner, labels }))
     }
 
-    /// Returns the recorder for metrics that have this label too.
+    /// Returns the recorder with one more label.
     #[must_use]
     pub fn with(&self, label: &'static str, value: &'static str) -> Self {
         let labels = self.labels.iter().cloned().chain([Label::new(label, value)]);
@@ -37,7 +37,7 @@ impl Recorder<'_> {
         self.inner.register_gauge(&self.key(name), &METADATA)
     }
 
-    /// Makes a histogram of durations.
+    /// Registers a histogram of durations, in seconds.
     pub fn seconds(&self, name: &'static str, text: &'static str) -> Histogram {
         self.inner.describe_histogram(name.into(), Some(Unit::Seconds), text.into());
         self.inner.register_histogram(&self.key(name), &METADATA)
@@ -48,7 +48,7 @@ impl Recorder<'_> {
     }
 }
 
-/// A gauge is a float, which is exact up to 2^53.
+/// Converts to the float of a gauge, which is exact up to 2^53.
 pub(crate) fn as_f64(number: u64) -> f64 {
     number as f64
 }

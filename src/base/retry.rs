@@ -1,15 +1,14 @@
-//! The schedule of retries. It is pure: it has no clock, and no source of random numbers.
+//! The schedule of retries: pure, without a clock or a source of random numbers.
 
 use crate::base::config::{ConfigError, check_number, check_zero};
 use std::time::Duration;
 
-/// The number of attempts of a job, and the back-off between them.
+/// How many attempts a job gets, and the back-off between them.
 ///
-/// [`Retry::none`] is the default of a consumer: the first failure halts it. A retry must be your
-/// decision, since a job may fail for ever. (A queue has another
-/// default, since a job that fails holds up no other.)
-/// [`fixed`](Retry::fixed) and [`exponential`](Retry::exponential) retry without end unless you set
-/// [`max_attempts`](Retry::max_attempts).
+/// [`Retry::none`] is the default of a consumer: the first failure halts it. Retries must be your
+/// decision, since a job may fail for ever. (A queue retries by default, since a failing job holds
+/// up no other.) [`fixed`](Retry::fixed) and [`exponential`](Retry::exponential) retry without end
+/// unless you set [`max_attempts`](Retry::max_attempts).
 ///
 /// ```
 /// use std::time::Duration;
@@ -31,10 +30,10 @@ pub struct Retry {
     jitter: f64,
 }
 
-/// The growth of the back-off from one attempt to the next.
+/// How the back-off grows from one attempt to the next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Growth {
-    /// Each pause is the first one.
+    /// All pauses are equal.
     None,
     /// Each pause is twice the one before.
     Doubling,
@@ -55,15 +54,18 @@ impl Retry {
         Self { first: pause, cap: pause, growth: Growth::None, max_attempts: None, jitter: 0.0 }
     }
 
-    /// An exponential back-off without end: `first` before the second attempt, then twice as long
-    /// before each further one, but never longer than `cap`.
+    /// An exponential back-off without end, from `first` up to `cap`.
+    ///
+    /// It is `first` before the second attempt, and then twice as long before each further one, but
+    /// never longer than `cap`.
     pub const fn exponential(first: Duration, cap: Duration) -> Self {
         Self { first, cap, growth: Growth::Doubling, max_attempts: None, jitter: 0.0 }
     }
 
-    /// A quadratic back-off without end: `unit` before the second attempt, 4 times as long before
-    /// the third, 9 times before the fourth, but never longer than `cap`. It grows more slowly than
-    /// an exponential one.
+    /// A quadratic back-off without end, which grows more slowly than an exponential one.
+    ///
+    /// It is `unit` before the second attempt, 4 times as long before the third, 9 times before the
+    /// fourth, but never longer than `cap`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -77,9 +79,9 @@ impl Retry {
         Self { first: unit, cap, growth: Growth::Quadratic, max_attempts: None, jitter: 0.0 }
     }
 
-    /// Sets the factor by which an [`exponential`](Self::exponential) back-off grows, in place of
-    /// 2. It does nothing to any other back-off. A factor below 1, or one that is no number, is
-    /// refused at start.
+    /// Sets the growth factor of an [`exponential`](Self::exponential) back-off, instead of 2.
+    ///
+    /// It does nothing to any other back-off. A factor below 1 or NaN is refused at start.
     ///
     /// ```
     /// use std::time::Duration;
@@ -95,25 +97,26 @@ impl Retry {
         self
     }
 
-    /// Limits the number of attempts, the first one included. 0 is refused at start (by a queue: at
+    /// Limits the number of attempts, including the first. 0 is refused at start (by a queue: at
     /// the push, or when it is opened).
     pub const fn max_attempts(mut self, attempts: u32) -> Self {
         self.max_attempts = Some(attempts);
         self
     }
 
-    /// Shortens each back-off by a random part, up to this share of it. Then jobs that failed
-    /// together are not all tried again together. 0 (the default) is none, and 1 is "full jitter";
-    /// a value outside 0..=1 is refused at start. A back-off never gets longer, so the cap holds.
+    /// Shortens each back-off by a random part, up to this share of it.
+    ///
+    /// Jobs that failed together are then not all retried together. 0 (the default) is no jitter,
+    /// and 1 is "full jitter"; a value outside 0..=1 is refused at start. A back-off never gets
+    /// longer, so the cap holds.
     pub const fn jitter(mut self, share: f64) -> Self {
         self.jitter = share;
         self
     }
 
-    /// Returns the back-off after this attempt (from 1) failed, or `None` if it was the last
-    /// attempt.
+    /// Returns the back-off after this attempt (from 1) failed, or `None` after the last one.
     ///
-    /// `chance` is a random number in 0..=1: the place of the back-off within its jitter. 1 is the
+    /// `chance` is a random number in 0..=1 that places the back-off within its jitter. 1 is the
     /// longest.
     #[must_use]
     pub fn delay(&self, attempt: u32, chance: f64) -> Option<Duration> {
@@ -140,7 +143,7 @@ impl Retry {
         let pause = match first {
             // Zero stays zero, and must not take the branch for lost bits.
             0 => 0,
-            // A further doubling would lose the highest bit. No cap is as long as that.
+            // A further doubling would lose the highest bit. No cap is that long.
             _ if times > first.leading_zeros() => u128::MAX,
             _ => first << times,
         };
@@ -159,7 +162,7 @@ impl Retry {
         (self.first, self.growth, self.cap, self.max_attempts, self.jitter)
     }
 
-    /// Puts the parts together, checked by nothing.
+    /// Builds it of its parts, unchecked.
     #[cfg(feature = "seam")]
     pub(crate) fn of_parts(
         (first, growth, cap, max_attempts, jitter): (Duration, Growth, Duration, Option<u32>, f64),
@@ -167,12 +170,12 @@ impl Retry {
         Self { first, cap, growth, max_attempts, jitter }
     }
 
-    /// True if no number of attempts is the last.
+    /// True if the attempts are unlimited.
     pub(crate) fn is_endless(&self) -> bool {
         self.max_attempts.is_none()
     }
 
-    /// True if each pause is none, without its jitter.
+    /// True if every pause is zero before jitter.
     pub(crate) fn is_without_pause(&self) -> bool {
         self.first.is_zero() || self.cap.is_zero()
     }
@@ -187,7 +190,7 @@ impl Retry {
     }
 }
 
-/// Converts from nanoseconds. They must be fewer than those of the longest `Duration`.
+/// Converts from nanoseconds, which must fit a `Duration`.
 fn from_nanos(nanos: u128) -> Duration {
     let second = Duration::from_secs(1).as_nanos();
     Duration::new((nanos / second) as u64, (nanos % second) as u32)
@@ -230,7 +233,7 @@ mod tests {
         assert_eq!(pauses, [Duration::ZERO; 7]);
     }
 
-    /// The documentation, word by word.
+    /// A literal implementation of the documentation.
     fn doubled_naively(first: Duration, cap: Duration, attempt: u32) -> Duration {
         // No `Duration` has 200 bits, so further doublings change nothing.
         let steps = (attempt - 1).min(200);

@@ -1,12 +1,12 @@
 //! Values as `serde` writes them, for an answer over HTTP or a file.
 //!
-//! They are written by hand: `derive` brings a procedural macro, which takes longer to compile
-//! than all of this. A duration is in whole milliseconds.
+//! Written by hand: `derive` needs a procedural macro, which takes longer to compile than all of
+//! this. Durations are in whole milliseconds.
 
 use crate::base::time::millis;
 use std::time::{Duration, SystemTime};
 
-/// Writes a struct with these fields, or an object with these by this serializer.
+/// Implements `Serialize` for a struct with these fields, or writes an object with them.
 #[doc(hidden)]
 #[cfg_attr(feature = "seam", macro_export)]
 macro_rules! fields {
@@ -28,12 +28,12 @@ macro_rules! fields {
 
 pub(crate) use fields;
 
-/// Returns a time as a number: milliseconds since 1970.
+/// Converts a time to milliseconds since 1970.
 pub(crate) fn at(time: SystemTime) -> u64 {
     millis(time).unwrap_or_default()
 }
 
-/// Returns a duration as a number.
+/// Converts a duration to milliseconds.
 pub(crate) fn long(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

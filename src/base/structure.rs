@@ -1,11 +1,8 @@
-//! The two `Debug` forms of an error: `{:?}` is a sentence, and `{:#?}` is the structure that
-//! `derive(Debug)` shows.
+//! The two `Debug` forms of an error: `{:?}` is a sentence, `{:#?}` the derived structure.
 //!
-//! A `main` that returns an error shows it by `{:?}`. The sentence is for the person who runs that
-//! program.
+//! A `main` that returns an error prints it with `{:?}`, for the person who runs the program.
 
-/// Shows the structure of an enum. The compiler refuses a list in which a variant or a field is
-/// missing.
+/// Shows the structure of an enum. The compiler refuses a list that misses a variant or a field.
 #[doc(hidden)]
 #[cfg_attr(feature = "seam", macro_export)]
 macro_rules! structure {

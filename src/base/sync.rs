@@ -1,8 +1,6 @@
-//! The locks and atomics that the crate is written in, named once, and how a thread stays awake for
-//! a moment.
+//! The locks and atomics of the crate, and short spins of threads that should not fall asleep.
 //!
-//! With `--cfg waterline_loom` they are loom's, which runs a test in every order that its threads
-//! can meet.
+//! With `--cfg waterline_loom` they are loom's, which runs a test in every order of its threads.
 
 #[cfg(waterline_loom)]
 mod model;
@@ -20,20 +18,19 @@ pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockWriteGuar
 #[cfg(not(waterline_loom))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 
-/// The looks at a lock before a thread falls asleep for it: some ten times as long as the driver's
-/// lock is held.
+/// How often a thread tries a lock before it sleeps: some ten times as long as the driver's lock is
+/// held.
 #[cfg(not(waterline_loom))]
 const LOOKS: usize = 512;
 
-/// Locks it for a thread that others wait for. If it slept or yielded while busy threads have all
-/// the cores, it would wait for its next turn at a core: some ten thousand times as long as the
-/// lock is held.
+/// Locks for a thread that others wait for. If it slept or yielded while busy threads have all the
+/// cores, it would wait for a core some ten thousand times as long as the lock is held.
 #[cfg(not(waterline_loom))]
 pub(crate) fn lock_awake<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     try_lock_awake(mutex).unwrap_or_else(|| mutex.lock())
 }
 
-/// Locks it if it is free now or within some microseconds.
+/// Locks if it is free now or within some microseconds.
 #[cfg(not(waterline_loom))]
 pub(crate) fn try_lock_awake<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     for _ in 0..LOOKS {
@@ -48,8 +45,7 @@ pub(crate) fn try_lock_awake<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 pub(crate) use std::sync::Arc;
 pub(crate) use std::sync::atomic::Ordering;
 
-/// Sleeps until somebody wakes the caller, or until the deadline, if there is one. True: the
-/// deadline came.
+/// Sleeps until woken or until the deadline, if any. Returns true if the deadline came.
 pub(crate) fn wait_until<T>(
     condvar: &Condvar,
     guard: &mut MutexGuard<'_, T>,
@@ -64,14 +60,14 @@ pub(crate) fn wait_until<T>(
     }
 }
 
-/// The time for which a thread stays awake for what is about to come. It is half of what waking the
-/// thread would cost. In that time a worker uses up half of what was read, when jobs are so short
-/// that waking anybody costs more than running them.
+/// How long a thread spins for an event that is about to come: half the cost of waking the thread.
+/// In that time a worker uses up half of what was read, if jobs are so short that waking a thread
+/// costs more than running them.
 #[cfg(not(waterline_loom))]
 const SPIN: std::time::Duration = std::time::Duration::from_micros(10);
 
-/// Returns true if it comes true within the next microseconds. To spin is far cheaper than to fall
-/// asleep and be woken, for both sides.
+/// Returns whether the condition becomes true within some microseconds. Spinning is far cheaper for
+/// both sides than falling asleep and being woken.
 #[cfg(not(waterline_loom))]
 pub(crate) fn spin_until(mut came: impl FnMut() -> bool) -> bool {
     let until = super::time::now() + SPIN;
@@ -85,7 +81,7 @@ pub(crate) fn spin_until(mut came: impl FnMut() -> bool) -> bool {
         if super::time::now() >= until {
             return false;
         }
-        // The thread that will make it true may be waiting for this very core.
+        // The thread that makes it true may be waiting for this very core.
         std::thread::yield_now();
     }
 }

@@ -1,27 +1,27 @@
 //! Time and chance: the one file that reads a clock or draws a random number.
 //!
-//! A lint of clippy bans such calls everywhere else in the library. So whatever decides by time
-//! takes the time as an argument. The shells of the loops ask here, and the calls that users make.
-//! A test, a model or a simulator then runs the same code with a time of its own.
+//! A lint of clippy bans such calls everywhere else in the library, so code that decides by time
+//! takes the time as an argument. Only the outer shells of the loops and public calls ask here. A
+//! test, a model or a simulator can then run the same code on its own time.
 
 use std::cell::OnceCell;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A time to within a tick of the system's timer: 1 to 16 ms. To read an exact clock costs as much
+/// A time to within a tick of the system's timer: 1 to 16 ms. Reading an exact clock costs as much
 /// as all the rest of a short job.
 pub(crate) type Coarse = coarsetime::Instant;
 
-/// The moment of one event, and its chance. The clock is read when the event first asks for the
-/// time, and not again: an event that needs no time costs none.
+/// The moment of one event, and its chance. The clock is read once, when the event first asks for
+/// the time: an event that needs no time costs none.
 #[derive(Debug)]
 pub(crate) struct Now {
     moment: OnceCell<Instant>,
-    /// `None`: the event asks the clocks of the system.
+    /// `None`: the event reads the system's clocks.
     set: Option<Set>,
 }
 
-/// The other clocks at a moment that a test has set. Chance then makes each pause as long as it can
-/// be.
+/// The other clocks at a moment that a test has set. Chance is then 1, so each pause is as long as
+/// it can be.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Set {
     pub(super) wall: u64,
@@ -30,24 +30,24 @@ pub(super) struct Set {
 }
 
 impl Now {
-    /// Reads the clock of the system when it is asked.
+    /// A moment that reads the system's clock when asked.
     #[inline]
     pub(super) fn of_system() -> Self {
         Self { moment: OnceCell::new(), set: None }
     }
 
-    /// This moment, which a test has set.
+    /// A moment that a test has set.
     pub(super) fn of_set(moment: Instant, set: Set) -> Self {
         Self { moment: OnceCell::from(moment), set: Some(set) }
     }
 
-    /// Reads the clock of the system when it is asked.
+    /// A moment that reads the system's clock when asked.
     #[cfg(test)]
     pub(crate) fn when_asked() -> Self {
         Self::of_system()
     }
 
-    /// This moment, on each clock that tells moments.
+    /// This moment on each clock.
     #[cfg(test)]
     pub(crate) fn at(moment: Instant) -> Self {
         Self::of_set(moment, Set { wall: wall(), coarse: coarse(), system: moment })
@@ -58,14 +58,14 @@ impl Now {
         *self.moment.get_or_init(now)
     }
 
-    /// Returns the moment on the clock of the system, also where a test sets another one. The
-    /// threads are measured with it, since they take the machine's time.
+    /// Returns the moment on the system's clock, even where a test sets another one. The use of
+    /// threads is measured with it, since they take the machine's time.
     #[inline]
     pub(crate) fn of_machine(&self) -> Instant {
         self.set.map_or_else(|| self.get(), |set| set.system)
     }
 
-    /// Reads the coarse clock. That of the system is read each time anew.
+    /// Reads the coarse clock. The system's is read each time anew.
     #[inline]
     pub(crate) fn coarse(&self) -> Coarse {
         self.set.map_or_else(coarse, |set| set.coarse)
@@ -82,28 +82,28 @@ impl Now {
     }
 }
 
-/// The time between two steps of a loop.
+/// How long a loop sleeps between two steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sleep {
-    /// None: the next step is made at once.
+    /// Not at all: the next step follows at once.
     No,
-    /// Some microseconds, awake, since something is about to come.
+    /// Some microseconds, spinning, since an event is about to come.
     Spin,
-    /// Until somebody wakes the loop, or until this time on its clock.
+    /// Until the loop is woken, or until this time on its clock.
     Until(Option<Instant>),
-    /// Until somebody wakes the loop, or for this time of the machine.
+    /// Until the loop is woken, or for this time of the machine.
     Awhile(Duration),
     /// For ever: that was the last step.
     End,
 }
 
-/// Returns the milliseconds from 1970 to a time, and 0 before; `None`: that is too far away.
+/// Returns the milliseconds since 1970, 0 before that, or `None` if they do not fit.
 pub fn millis(time: SystemTime) -> Option<u64> {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).ok()
 }
 
-/// Lets time pass on a coarse clock: rounded up, so that a pause of this length is over by then.
+/// Advances a coarse time, rounded up, so that a pause of this length is over by then.
 #[cfg(any(test, feature = "testing"))]
 pub(super) fn later(coarse: Coarse, by: Duration) -> Coarse {
     let ticks = (by.as_nanos() << 32).div_ceil(1_000_000_000);
@@ -125,7 +125,8 @@ pub(crate) fn coarse() -> Coarse {
     Coarse::now()
 }
 
-/// Reads the coarse clock on a user's thread, whose own use of that crate is left alone.
+/// Reads the coarse clock on a user's thread, and leaves the user's own cached time of that crate
+/// alone.
 #[cfg(not(waterline_loom))]
 #[allow(clippy::disallowed_methods)]
 #[inline]
@@ -134,7 +135,7 @@ pub(crate) fn coarse_uncached() -> Coarse {
 }
 
 /// Reads the wall clock: milliseconds since 1970, and 0 before. It may go back, so it is stored and
-/// shown, and no duration is measured with it.
+/// shown, but never measures a duration.
 #[cfg(not(waterline_loom))]
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn wall() -> u64 {
@@ -150,7 +151,7 @@ fn chance() -> f64 {
 #[cfg(waterline_loom)]
 pub(crate) use self::model::{chance, coarse, coarse as coarse_uncached, now, wall};
 
-/// The time of a model stands still until the model lets it pass, so each run of it is the same.
+/// The time of a model, which stands still until the model advances it, so that all runs are alike.
 #[cfg(waterline_loom)]
 pub(crate) mod model {
     use super::Coarse;
@@ -181,19 +182,19 @@ pub(crate) mod model {
         1.0
     }
 
-    /// Begins a run of the model.
+    /// Resets the time for a run of the model.
     #[cfg(test)]
     pub(crate) fn begin() {
         PASSED.set(Duration::ZERO);
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     #[cfg(test)]
     pub(crate) fn pass(time: Duration) {
         PASSED.set(PASSED.get() + time);
     }
 
-    /// Lets time pass until this moment.
+    /// Advances the time to this moment.
     #[cfg(test)]
     pub(crate) fn reach(until: Instant) {
         pass(until.saturating_duration_since(now()));

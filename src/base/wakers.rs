@@ -1,5 +1,5 @@
-//! Tasks that wait for an event, or for so long at most. The event wakes each of them; a task that
-//! is dropped leaves the list.
+//! Tasks that wait for an event or a timeout. The event wakes each of them; a dropped task leaves
+//! the list.
 
 #[cfg(feature = "tokio")]
 mod waits;
@@ -13,7 +13,7 @@ pub use self::waits::within;
 use std::collections::BTreeMap;
 use std::task::Waker;
 
-/// The tasks that wait at one place. The lock of that place guards them.
+/// The tasks that wait at one place, guarded by that place's lock.
 #[derive(Debug, Default)]
 pub struct Tasks {
     #[cfg(feature = "tokio")]
@@ -21,8 +21,8 @@ pub struct Tasks {
     wakers: BTreeMap<u64, Waker>,
 }
 
-/// Tasks that are to be woken once no lock is held: a waker may run any code, and the last one of a
-/// task may drop the task.
+/// Tasks to wake once no lock is held: a waker may run any code, and a task's last waker may drop
+/// the task.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Called(Vec<Waker>);
@@ -38,14 +38,14 @@ impl Called {
         self.0.append(&mut other.0);
     }
 
-    /// Wakes them. The caller holds no lock.
+    /// Wakes them. The caller must hold no lock.
     pub fn wake(self) {
         self.0.into_iter().for_each(Waker::wake);
     }
 }
 
 impl Tasks {
-    /// Takes tasks off the list: so many at most, those first that have waited longest.
+    /// Takes at most `most` tasks off the list, longest waiting first.
     pub fn call(&mut self, most: usize, called: &mut Called) {
         let wakers = std::iter::from_fn(|| self.wakers.pop_first()).map(|(_, waker)| waker);
         called.0.extend(wakers.take(most));
@@ -56,8 +56,8 @@ impl Tasks {
         self.wakers.is_empty()
     }
 
-    /// Puts a task on the list, in its place if it has one. The waker that was there is to be
-    /// dropped without the lock.
+    /// Puts a task on the list, or updates it in its place. The caller drops the returned old waker
+    /// without the lock.
     #[cfg(feature = "tokio")]
     fn enter(&mut self, place: &mut Option<u64>, waker: &Waker) -> Option<Waker> {
         let at = *place.get_or_insert_with(|| {
@@ -67,7 +67,7 @@ impl Tasks {
         self.wakers.insert(at, waker.clone())
     }
 
-    /// Takes a task off the list. Its waker is to be dropped without the lock.
+    /// Takes a task off the list. The caller drops its waker without the lock.
     #[cfg(feature = "tokio")]
     fn leave(&mut self, place: Option<u64>) -> Option<Waker> {
         self.wakers.remove(&place?)

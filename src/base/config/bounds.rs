@@ -10,17 +10,16 @@ pub(crate) fn available_parallelism() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The default of `max_search_ahead`. It is wide, so that one slow job in thousands stalls nothing.
-/// It is narrow enough that a stuck job shows before the jobs done above it are expensive to
-/// repeat.
+/// The default of `max_search_ahead`: wide enough that one slow job in thousands stalls nothing,
+/// narrow enough that a stuck job shows before the jobs done above it are expensive to repeat.
 pub(crate) const DEFAULT_SEARCH_AHEAD: u64 = 10_000;
 
-/// The default of `max_crashes` for a consumer that parks jobs: a machine that is restarted by
-/// force a few times in a row parks nothing that is sound.
+/// The default of `max_crashes` for a consumer that parks jobs. A machine that is killed and
+/// restarted a few times in a row must not park sound jobs.
 pub(crate) const DEFAULT_CRASHES: u32 = 5;
 
-/// The default of `poll_every`: rarely enough to cost nothing, often enough for a source that rings
-/// nobody.
+/// The default of `poll_every`: rare enough to cost nothing, often enough for a source without
+/// notifications.
 pub(crate) const DEFAULT_POLL: Duration = Duration::from_secs(1);
 
 /// The longest name, in bytes. The store's keys have one byte for its length.
@@ -29,8 +28,8 @@ pub(crate) const MAX_NAME: usize = 255;
 /// The longest reason of a move, in bytes: room for a few sentences, or for a link to them.
 pub(crate) const MAX_REASON: usize = 1024;
 
-/// The distance from the lowest job that is not done at which no job can be skipped any more. A
-/// consumer keeps a bit for each job between the two, so this is 128 MiB.
+/// How far above the lowest unfinished job a job can be skipped (exclusive). A consumer keeps a bit
+/// for each job between the two, so this is 128 MiB.
 pub(crate) const MAX_SKIP: u64 = 1 << 30;
 
 /// The longest name of a codec, in bytes.
@@ -46,7 +45,7 @@ pub fn check_supported(setting: &'static str, supported: bool, why: &str) -> Res
     if supported { Ok(()) } else { Err(ConfigError::Unsupported { setting, why: why.to_owned() }) }
 }
 
-/// Refuses a number outside its range. The sentence says what it is of, and what to write instead.
+/// Refuses a number outside its range. `of` names the number, and `instead` says what to write.
 pub fn check_number(
     setting: &'static str,
     value: f64,
@@ -62,7 +61,7 @@ fn check_size(setting: &'static str, value: usize, most: usize, why: String) -> 
     if (1..=most).contains(&value) { Ok(()) } else { Err(ConfigError::Size { setting, value, most, why }) }
 }
 
-/// Refuses the index that is never one of a job.
+/// Refuses [`Index::MAX`], which is never a job.
 pub(crate) fn check_index(setting: &'static str, index: Index) -> Result<(), ConfigError> {
     let last = Index::MAX - 1;
     let (of, instead) = match setting {
@@ -109,7 +108,7 @@ pub(crate) fn check_reason(reason: &str) -> Result<(), ConfigError> {
     })
 }
 
-/// The default of `max_effects`: the most bytes of effects that wait for their save.
+/// The default of `max_effects`: how many bytes of effects may wait for their save.
 pub(crate) const DEFAULT_EFFECTS: usize = 64 << 20;
 
 /// The bound of `max_effects`. RocksDB takes at most 4 GiB in one write, and several consumers may
@@ -121,7 +120,7 @@ pub(crate) fn check_effects(bytes: usize) -> Result<(), ConfigError> {
     check_size("max_effects", bytes, MAX_EFFECTS, why)
 }
 
-/// The default of `max_read_ahead`: the most bytes of jobs that were read and have not started.
+/// The default of `max_read_ahead`: how many bytes of jobs may be read and not yet started.
 pub(crate) const DEFAULT_READ_AHEAD: usize = 64 << 20;
 
 pub(crate) fn check_read_ahead(bytes: usize) -> Result<(), ConfigError> {

@@ -1,23 +1,22 @@
-//! The treatment of jobs of a stream that fail for good.
+//! What happens to the jobs of a stream that fail for good.
 
-/// The treatment of a job whose attempts are used up (elsewhere called a dead letter).
+/// What to do with a job that has used up its attempts (elsewhere called a dead letter).
 #[doc(alias = "dead letter")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnExhausted {
-    /// Stop at the job. Running jobs finish, no new job starts, everything below the job is saved,
-    /// and `join` and `stop` return [`Error::Job`](crate::Error::Job). This is the default, since
-    /// nothing else is right for every stream.
+    /// Stop at the job: running jobs finish, no new job starts, everything below the job is saved,
+    /// and `join` and `stop` return [`Error::Job`](crate::Error::Job). The default, since nothing
+    /// else is right for every stream.
     #[default]
     Halt,
-    /// Park the job: its record is kept in the store, and the watermark passes it, in one atomic
-    /// write. [`Store::parked`](crate::Store::parked) lists the records,
+    /// Park the job: one atomic write keeps its record in the store and lets the watermark pass it.
+    ///
+    /// [`Store::parked`](crate::Store::parked) lists the records,
     /// [`Handle::redrive`](crate::Handle::redrive) runs a parked job once more, and
     /// [`Store::discard`](crate::Store::discard) gives it up. Gates, `wait_for`, `stop_at` and the
-    /// lag count a parked job as processed.
-    ///
-    /// It needs the progress of a [`Store`](crate::Store), and is [`Error::Config`](crate::Error)
-    /// with any other one.
+    /// lag count a parked job as processed. Parking needs the progress of a
+    /// [`Store`](crate::Store): with any other, the start returns [`Error::Config`](crate::Error).
     ///
     /// ```
     /// use waterline::{Consumer, Error, MemoryJobs, OnExhausted, Store};
@@ -36,9 +35,9 @@ pub enum OnExhausted {
     /// # Ok::<(), Error>(())
     /// ```
     Park {
-        /// The most records of parked jobs that the name may have, at least 1. The next job whose
-        /// attempts are used up halts the consumer, so that a service which is down cannot park the
-        /// whole stream.
+        /// How many parked jobs the name may have, at least 1. The next job that uses up its
+        /// attempts halts the consumer, so that a service which is down cannot park the whole
+        /// stream.
         budget: u64,
     },
 }

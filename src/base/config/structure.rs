@@ -1,4 +1,4 @@
-//! `{:?}` and `{:#?}` of a setting that was refused.
+//! `Debug` of a refused setting.
 
 use super::ConfigError;
 use crate::base::structure::structure;

@@ -1,14 +1,14 @@
-//! The failures of a store.
+//! Failures of a store.
 
 use super::text;
 use crate::base::index::BoxError;
 use std::fmt;
 
-/// The things to look at if a directory of this machine fails.
+/// What to check if a store in a local directory fails.
 const DIRECTORY: &str = "its path, its permissions and its disk";
 
-/// A failure of a store, with its work at that moment. `{:?}` shows the text and the causes,
-/// `{:#?}` the structure.
+/// A failure of a store, and what it was doing. `{:?}` shows the text and the causes, `{:#?}` the
+/// structure.
 #[derive(thiserror::Error)]
 #[error("the store could not {doing}: look at {look_at}, and try again")]
 pub struct StoreError {
@@ -23,7 +23,7 @@ impl StoreError {
         Self { doing, look_at: DIRECTORY, source }
     }
 
-    /// Makes that of a store which is somewhere else.
+    /// Makes the failure of a store that is elsewhere.
     #[cfg(feature = "seam")]
     pub(crate) fn elsewhere(doing: String, look_at: &'static str, source: BoxError) -> Self {
         Self { doing, look_at, source }

@@ -1,4 +1,4 @@
-//! `{:?}` and `{:#?}` of an error.
+//! `Debug` of an error.
 
 use super::Error;
 use crate::base::structure::structure;

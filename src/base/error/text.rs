@@ -1,36 +1,35 @@
-//! The text of an error, in one line with its causes, and within a bound.
+//! The text of an error: one line with its causes, within a bound.
 //!
-//! The user's code makes the text. It may be long or endless, it may panic, and its causes may form
-//! a cycle.
+//! User code makes the text. It may be long or endless, it may panic, and its causes may form a
+//! cycle.
 
 use crate::base::guard::guarded;
 use crate::base::index::Index;
 use std::error::Error;
 use std::fmt::{self, Write};
 
-/// The bound, in bytes, of a text that is kept: of each failed job, in a status, in a line of the
-/// log.
+/// The bound, in bytes, of a stored text: in the record of a failed job, a status, a log line.
 const KEPT: usize = 4 << 10;
 
 /// The bound, in bytes, of a report. A `Display` that writes more is stopped there.
 const READ: usize = 1 << 20;
 
-/// The highest number of causes in a text.
+/// How many causes a text includes at most.
 const CAUSES: usize = 32;
 
-/// Returns the error with its causes, in one line of at most 4 KiB, which is kept. It calls the
-/// user's code, so never call it with a lock held.
+/// Returns the error with its causes, in one line of at most 4 KiB. It calls user code, so never
+/// call it with a lock held.
 pub fn describe(error: &(dyn Error + 'static)) -> String {
     text_of(error, KEPT)
 }
 
-/// Returns the error with its causes, in one line of at most 1 MiB. It calls the user's code, so
-/// never call it with a lock held.
+/// Returns the error with its causes, in one line of at most 1 MiB. It calls user code, so never
+/// call it with a lock held.
 pub(super) fn report(error: &(dyn Error + 'static)) -> String {
     text_of(error, READ)
 }
 
-/// True if the text of a halt is that of a job which failed for good, or killed its process.
+/// True if this halt is due to a job that failed for good or killed its process.
 pub(crate) fn is_halt_of_job(index: Index, text: &str) -> bool {
     text.starts_with(&format!("job {index} failed")) || text.starts_with("the process died")
 }
@@ -66,9 +65,9 @@ fn write_chain(error: &(dyn Error + 'static), text: &mut Bounded) -> fmt::Result
 /// Keeps the beginning of a text that is written to it, and counts the rest.
 struct Bounded {
     kept: String,
-    /// The highest number of bytes to keep.
+    /// How many bytes to keep.
     most: usize,
-    /// The number of bytes that were written.
+    /// How many bytes were written.
     length: usize,
 }
 
@@ -101,7 +100,7 @@ impl Write for Bounded {
     }
 }
 
-/// Returns the highest position, up to this one, at which a character begins, or the end.
+/// Returns the start of the character at this position, or the end of the text if that is lower.
 fn boundary(text: &str, at: usize) -> usize {
     (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }

@@ -1,18 +1,17 @@
 //! loom's locks and atomics under the names and shapes of the real ones.
 //!
-//! Time does not pass in a model: a wait with a deadline is one without, so a test that relies on a
-//! deadline fails as a deadlock, which is what it should be when the deadline is not what was meant
-//! to end the wait.
+//! Time does not pass in a model, and a deadline never comes. A test that relies on one fails as a
+//! deadlock, as it should where the deadline was not meant to end the wait.
 
 pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use std::ops::{Deref, DerefMut};
 use std::time::Instant;
 
-/// A lock whose poison is of no interest: a panic fails the model anyway.
+/// A mutex without poison: a panic fails the model anyway.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
-/// `None` only while it is given up for a moment.
+/// `held` is `None` only while the lock is given up for a moment.
 #[derive(Debug)]
 pub(crate) struct MutexGuard<'a, T> {
     lock: &'a Mutex<T>,
@@ -60,7 +59,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// The same for a lock that many may hold for reading.
+/// A reader-writer lock without poison.
 #[derive(Debug, Default)]
 pub(crate) struct RwLock<T>(loom::sync::RwLock<T>);
 
@@ -85,7 +84,7 @@ impl<T> RwLock<T> {
     }
 }
 
-/// Says that a wait did not end since its time was over, since that never is.
+/// A wait never ends by its deadline.
 pub(crate) struct WaitTimeoutResult;
 
 impl WaitTimeoutResult {
@@ -121,7 +120,7 @@ impl Condvar {
     }
 }
 
-/// It is the same lock.
+/// The same as a normal lock.
 pub(crate) fn lock_awake<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }
@@ -130,13 +129,13 @@ pub(crate) fn try_lock_awake<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     mutex.try_lock()
 }
 
-/// Looks once: what comes a moment later is another order of the same events.
+/// Checks once: a later change is another order of the same events.
 pub(crate) fn spin_until(mut came: impl FnMut() -> bool) -> bool {
     came()
 }
 
-/// Runs it in every order with at most this many moments at which a thread is interrupted where it
-/// need not be: nearly all races need two. (`LOOM_MAX_PREEMPTIONS` explores further.)
+/// Runs the closure in every order with at most this many preemptions of a thread: nearly all races
+/// need two. (`LOOM_MAX_PREEMPTIONS` explores further.)
 #[cfg(test)]
 pub(crate) fn explore(preemptions: usize, run: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -149,8 +148,8 @@ pub(crate) fn explore(preemptions: usize, run: impl Fn() + Send + Sync + 'static
     });
 }
 
-/// Starts a thread of a model, with room for code that is not optimised: half a MiB, in words. (The
-/// first thread of a model has 32 KiB, so [`explore`] starts another one.)
+/// Starts a thread of a model with a stack for unoptimised code: half a MiB, in words. (A model's
+/// first thread has 32 KiB, so [`explore`] starts another one.)
 #[cfg(test)]
 pub(crate) fn spawn<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> loom::thread::JoinHandle<T> {
     loom::thread::Builder::new().stack_size(1 << 16).spawn(run).expect("a model has at most 5 threads")

@@ -1,4 +1,4 @@
-//! The futures of those who wait.
+//! Futures that wait for an event.
 
 use super::{Called, Tasks};
 use crate::base::sync::Mutex;
@@ -8,12 +8,12 @@ use std::pin::pin;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-/// The tasks that wait. Mostly there is none, and an idle consumer is to be small.
+/// The tasks that wait: usually none, so the list is boxed to keep an idle consumer small.
 #[derive(Debug, Default)]
 pub struct Wakers(Mutex<Option<Box<Tasks>>>);
 
 impl Wakers {
-    /// Puts a task on the list, in its place if it has one. The task looks for its event after
+    /// Puts a task on the list, or updates it in its place. The task checks for its event after
     /// that, so it misses none.
     pub(crate) fn enter(&self, place: &mut Option<u64>, waker: &Waker) {
         let before = self.0.lock().get_or_insert_default().enter(place, waker);
@@ -26,8 +26,8 @@ impl Wakers {
         drop(waker);
     }
 
-    /// Waits, as a task, until this has an answer. It is asked now, and each time that all are
-    /// woken.
+    /// Waits asynchronously until `answer` returns `Some`. It is called now, and after each wake of
+    /// all.
     pub async fn wait<R>(&self, mut answer: impl FnMut() -> Option<R>) -> R {
         let mut seat = Seat { at: None, leave: |at| self.leave(at) };
         poll_fn(move |context| {
@@ -37,7 +37,7 @@ impl Wakers {
         .await
     }
 
-    /// Wakes all of them. The caller holds no lock.
+    /// Wakes all of them. The caller must hold no lock.
     pub fn wake_all(&self) {
         let mut called = Called::default();
         self.0.lock().iter_mut().for_each(|tasks| tasks.call(usize::MAX, &mut called));
@@ -45,7 +45,7 @@ impl Wakers {
     }
 }
 
-/// The place of a task, which leaves the list when it is dropped.
+/// A task's place in the list, which it leaves when it is dropped.
 struct Seat<L: FnMut(Option<u64>)> {
     at: Option<u64>,
     leave: L,
@@ -57,8 +57,8 @@ impl<L: FnMut(Option<u64>)> Drop for Seat<L> {
     }
 }
 
-/// Waits, as a task, until a look at the state in this lock has an answer. It looks now, and each
-/// time that somebody wakes one of these tasks.
+/// Waits asynchronously until `look` at the locked state returns `Some`. It is called now, and
+/// after each wake of these tasks.
 #[cfg(feature = "seam")]
 pub async fn wait_at<S, R>(
     state: &Mutex<S>,
@@ -83,7 +83,7 @@ pub async fn wait_at<S, R>(
     .await
 }
 
-/// Awaits this for a time. A limit beyond the end of the clock never comes.
+/// Awaits the future for this time. A limit beyond the end of the clock never comes.
 pub async fn within<R>(limit: Duration, future: impl Future<Output = R>) -> Option<R> {
     if time::now().checked_add(limit).is_none() {
         return Some(future.await);
