@@ -1,4 +1,4 @@
-//! The user's side: the consumer, its builder, and handles to it.
+//! The public consumer: its builder, its handles, and its end.
 
 use crate::base::error::{Error, describe};
 use crate::base::sync::Arc;
@@ -86,10 +86,11 @@ pub use handle::Handle;
 ///
 /// A consumer does not share its stream with others (a *consumer group*): one process runs all its
 /// jobs. For more throughput raise [`max_processing`](Builder::max_processing), or split the stream
-/// into several sources with a progress each. Nothing here limits the jobs per second (a *rate
-/// limit*): a [gate](crate::Jobs::gate) that moves with the time does.
+/// into several sources with a progress each. No setting limits the jobs per second (a *rate
+/// limit*); a [gate](crate::Jobs::gate) that moves with time does.
 ///
 /// Dropping a consumer stops it, waits, and logs (with `tracing`) the error that `stop` would have
+/// returned.
 /// returned.
 ///
 /// ```
@@ -109,10 +110,10 @@ pub use handle::Handle;
 #[must_use = "dropping a consumer stops it"]
 pub struct Consumer {
     control: Arc<dyn Control>,
-    /// True if `stop` or `join` took care of the end.
+    /// True once `stop` or `join` takes care of the end.
     left: bool,
-    /// True if the jobs are tasks of a runtime. They could not end while a thread of the runtime
-    /// waited for them.
+    /// True if the jobs are tasks of a runtime. They could not end while a thread of that runtime
+    /// waits for them.
     #[cfg(feature = "tokio")]
     on_runtime: bool,
 }
@@ -127,24 +128,24 @@ impl Consumer {
         }
     }
 
-    /// Returns a handle, with which any thread can watch and steer the consumer. Clone it as you
-    /// like: it keeps nothing alive.
+    /// Returns a handle, with which any thread can watch and steer the consumer.
+    ///
+    /// Clone it as you like: it keeps nothing alive.
     #[must_use]
     pub fn handle(&self) -> Handle {
         Handle { control: self.control.clone() }
     }
 
-    /// Stops the consumer: no new job starts, the jobs in flight finish, and what finished is
-    /// saved. Retries are not awaited.
+    /// Stops the consumer: no new job starts, jobs in flight finish, and what finished is saved.
     ///
-    /// It also waits for every [`Done`](crate::Done) token whose attempt is not over, so a thread
-    /// that holds one must not call it.
+    /// Retries are not awaited. It also waits for every [`Done`](crate::Done) token whose attempt
+    /// is not over, so a thread that holds one must not call it.
     ///
     /// # Errors
     /// The first failure: the one that halted the consumer, [`Error::Progress`] if the last save
-    /// failed twice, or [`Error::Fenced`] if another consumer has taken the name over. On one of
-    /// the consumer's own threads it is [`Error::Config`]: there `stop` only asks, and does not
-    /// wait.
+    /// failed twice, or [`Error::Fenced`] if another consumer has taken over the name. On one of
+    /// the consumer's own threads it is [`Error::Config`]: there `stop` only requests the stop, and
+    /// does not wait.
     #[doc(alias("drain", "graceful shutdown"))]
     pub fn stop(self) -> Result<(), Error> {
         self.control.request_stop();
@@ -153,9 +154,9 @@ impl Consumer {
 
     /// Stops the consumer within a time limit.
     ///
-    /// The jobs in flight have until `limit`. Then the last save has one second more. After it,
+    /// The jobs in flight have until `limit`. Then the last save has one more second. After it,
     /// `on_processed`, which hears of that save, and the consumer's own threads have at least a
-    /// second to end. So without a job in flight the stop is complete, whatever the limit is: even
+    /// second to end. So without a job in flight the stop is complete whatever the limit is: even
     /// with `Duration::ZERO` it is `Ok`, unless something hangs.
     ///
     /// ```
@@ -173,12 +174,11 @@ impl Consumer {
     /// [`Error::StopTimeout`] if jobs were still running after `limit`. The watermark is saved up
     /// to the first of them, and `on_processed` has heard of it, unless the save or the callback
     /// takes more than a second. The results of these jobs are ignored, no callback runs for them,
-    /// and the progress name stays in use until the last of them has returned. This error comes
-    /// before the one that halted the consumer, which the status still shows.
+    /// and the progress name stays in use until the last of them has returned. This error takes
+    /// precedence over the one that halted the consumer, which the status still shows.
     ///
-    /// If the list of jobs in the error is empty, no job runs, but something else of yours has not
-    /// returned: a call into the source, a callback, the closure of a deferred job that is done, or
-    /// a destructor.
+    /// If the list of jobs in the error is empty, other code of yours has not returned: a call into
+    /// the source, a callback, the closure of a deferred job that is done, or a destructor.
     ///
     /// [`Error::Progress`] if no job runs and the last save does not return.
     pub fn stop_within(self, limit: Duration) -> Result<(), Error> {
@@ -189,14 +189,14 @@ impl Consumer {
     /// Waits until the consumer ends: by `stop_at`, by a failure, or by [`Handle::request_stop`].
     ///
     /// # Errors
-    /// The errors of [`stop`](Self::stop). [`Error::UpstreamEnded`] if an upstream has ended below
+    /// The errors of [`stop`](Self::stop), and [`Error::UpstreamEnded`] if an upstream ended below
     /// the index to stop at; the jobs that it lets through are processed first.
     pub fn join(self) -> Result<(), Error> {
         self.control.heed_ended_upstreams(OutOfReach::Fail);
         self.wait_end(None)
     }
 
-    /// Asks the consumer to stop, and does not wait. The error of its end is logged.
+    /// Requests a stop without waiting. The error of the end is logged.
     pub(crate) fn let_go(mut self) {
         self.left = true;
         self.control.let_go();
@@ -218,8 +218,8 @@ impl Drop for Consumer {
             return self.control.let_go();
         }
         self.control.request_stop();
-        // On one of the consumer's own threads `wait_end` only asked it to stop, since waiting
-        // would never end.
+        // On one of the consumer's own threads `wait_end` returns at once, since it would never
+        // end.
         if let Err(error) = self.control.wait_end(None)
             && !matches!(error, Error::Config(_))
         {

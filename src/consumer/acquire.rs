@@ -1,4 +1,4 @@
-//! The first phase of a start: the progress gets its [`Tenure`], takes its name, and is loaded.
+//! First phase of a start: the progress gets its [`Tenure`], takes its name, and is loaded.
 
 use crate::base::config::check_supported;
 use crate::base::error::Error;
@@ -8,21 +8,21 @@ use crate::driver::tenure::fenced;
 use crate::progress::{Earlier, Progress, Saved, Tenure, acquire_all, load_earlier, load_records};
 use crate::window::{Limits, Window};
 
-/// A window is rarely so wide that it has a job which is done so far above the lowest undone one.
+/// Jobs done this far above the lowest unfinished one are suspicious: few windows are that wide.
 const FAR: Index = 1 << 27;
 
-/// A progress that has its name.
+/// A progress that has taken its name.
 pub(super) struct Acquired {
     pub(super) name: Option<String>,
     pub(super) fence: u64,
-    /// True if it keeps the jobs that are done above the watermark.
+    /// True if it keeps the jobs done above the watermark.
     pub(super) keeps_all: bool,
     /// Everything that earlier lives have saved.
     pub(super) saved: Option<Saved>,
-    /// The records of single jobs and of the life before, if it keeps any.
+    /// The records of single jobs and of the previous life, if it keeps any.
     pub(super) earlier: Option<Earlier>,
-    /// The content of the save with which the life begins, if an engine keeps the records. The save
-    /// that closes a life in which nothing ran has the same.
+    /// What the first save of this life writes, if an engine keeps the records. The save that
+    /// closes a life in which nothing ran writes the same.
     pub(super) opening: Option<Saved>,
 }
 
@@ -31,12 +31,12 @@ impl Acquired {
         self.saved.as_ref()?.last_processed
     }
 
-    /// Returns the lowest index that is not done, if anything was ever saved.
+    /// Returns the lowest unfinished index, if anything was ever saved.
     pub(super) fn next(&self) -> Option<Index> {
         Some(self.saved.as_ref()?.next)
     }
 
-    /// Makes the window that goes on from here, or begins with `next`.
+    /// Builds the window that resumes here, or begins with `next`.
     pub(super) fn window(&mut self, next: Index, limits: Limits) -> Window {
         let loaded = self.last_processed();
         self.tell_of_far_jobs(limits);
@@ -48,8 +48,9 @@ impl Acquired {
         window
     }
 
-    /// Names a run of jobs that lies further above the lowest undone one than the window is wide.
-    /// No life with these limits wrote it, so it may be damaged, and then its jobs never run.
+    /// Warns of jobs recorded as done further above the lowest unfinished one than the window is
+    /// wide. No life with these limits wrote that record, so it may be damaged, and its jobs would
+    /// never run.
     fn tell_of_far_jobs(&self, limits: Limits) {
         let Some(saved) = self.saved.as_ref().filter(|_| self.keeps_all) else { return };
         let far = saved.next.saturating_add(limits.max_search_ahead.max(FAR));
@@ -59,19 +60,19 @@ impl Acquired {
     }
 }
 
-/// The things that the progress has to keep, beside all that is done.
+/// What the progress has to keep besides the watermark.
 #[derive(Clone, Copy)]
 pub(super) struct Keeps {
     pub(super) parked: bool,
     pub(super) crashes: bool,
-    /// True if it keeps the jobs that are done above the watermark.
+    /// True if it keeps the jobs done above the watermark.
     pub(super) all: bool,
-    /// True if it keeps records of single jobs. The transactions of an engine do.
+    /// True if it keeps records of single jobs, as the transactions of an engine do.
     pub(super) records: bool,
 }
 
-/// Hands the tenure over. Returns true if the progress keeps the jobs that are done above the
-/// watermark, and true if it keeps records.
+/// Passes the tenure to the progress. Returns whether it keeps the jobs done above the watermark,
+/// and whether it keeps records.
 pub(super) fn subscribe(progress: &mut impl Progress, tenure: &Tenure) -> Result<(bool, bool), Error> {
     asked(|| {
         progress.subscribe(tenure.clone());
@@ -79,7 +80,7 @@ pub(super) fn subscribe(progress: &mut impl Progress, tenure: &Tenure) -> Result
     })
 }
 
-/// Takes the name, and loads everything that is saved under it.
+/// Takes the name, and loads everything saved under it.
 pub(super) fn acquire(progress: &mut impl Progress, keeps: Keeps, tenure: &Tenure) -> Result<Acquired, Error> {
     let Keeps { all: keeps_all, records: keeps_records, .. } = keeps;
     let loads_all = keeps_all || keeps_records;
@@ -113,7 +114,7 @@ pub(super) fn acquire(progress: &mut impl Progress, keeps: Keeps, tenure: &Tenur
     }
 }
 
-/// Calls the user's code, and turns a panic in it into an error of the progress.
+/// Calls user code, and turns a panic there into an error of the progress.
 fn asked<R>(ask: impl FnOnce() -> R) -> Result<R, Error> {
     guarded(|| Ok(ask())).map_err(|source| Error::Progress { source })
 }

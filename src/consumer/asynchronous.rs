@@ -12,32 +12,34 @@ use crate::source::Jobs;
 use tokio::runtime::Handle;
 
 impl<J: Jobs, P: Progress> Builder<J, P> {
-    /// Starts the consumer with an async closure: each job is a future on this tokio runtime. The
-    /// job is done when the future returns `Ok`, and failed if it returns an error or panics.
+    /// Starts the consumer with an async closure: each job is a future on this tokio runtime.
     ///
-    /// No job holds a thread while it waits, so
-    /// [`max_processing`](Self::max_processing) may be ten thousand. A few threads of the consumer
-    /// (at most one for each core) take the jobs. Such a thread calls the closure and polls the
-    /// future once, in the context of the runtime. If the future is ready then, the job was never a
-    /// task. Otherwise the future becomes a task of its own, which the runtime polls from then on.
-    /// So code that blocks before the first `.await` holds up other jobs; put it into
-    /// `spawn_blocking`. Within the first poll there is no task (`tokio::task::id` panics).
+    /// The job is done when the future returns `Ok`, and failed if it returns an error or panics.
+    /// No job holds a thread while it waits, so [`max_processing`](Self::max_processing) may be ten
+    /// thousand.
     ///
-    /// A stop awaits the jobs that run. After the limit of
-    /// [`stop_within`](Consumer::stop_within) their futures are dropped: each at its next poll, for
-    /// which it is woken. In a job, [`Job::is_stopping`] says that the consumer stops, and a call
-    /// that waits for the end of this same consumer returns at once, as on one of its threads.
+    /// A few threads of the consumer (at most one for each core) take the jobs. Such a thread calls
+    /// the closure and polls the future once, in the context of the runtime. If the future is ready
+    /// then, the job was never a task. Otherwise the future becomes a task of its own, which the
+    /// runtime polls from then on. So code that blocks before the first `.await` holds up other
+    /// jobs; put it into `spawn_blocking`. Within the first poll there is no task
+    /// (`tokio::task::id` panics).
     ///
-    /// The runtime has to be driven until the consumer has ended. A `multi_thread` runtime drives
+    /// A stop awaits the running jobs. After the limit of [`stop_within`](Consumer::stop_within)
+    /// each of their futures is woken and dropped at its next poll. In a job, [`Job::is_stopping`]
+    /// says that the consumer stops, and a call that waits for the end of this same consumer
+    /// returns at once, as on one of its threads.
+    ///
+    /// The runtime must be driven until the consumer has ended. A `multi_thread` runtime drives
     /// itself. A `current_thread` runtime runs only within its `block_on`: outside of it, jobs that
-    /// need more than one poll stay in flight, and a stop waits for them. So on the thread of that
+    /// need more than one poll stay in flight, and a stop waits for them. On the thread of that
     /// runtime await the end with [`Consumer::stop_async`] or [`Consumer::join_async`]; `stop` and
-    /// `join` would wait there for ever. A consumer that is dropped within the context of a runtime
-    /// is only asked to stop, and the error of its end is logged.
+    /// `join` would wait there for ever. A consumer dropped within the context of a runtime is only
+    /// asked to stop, and the error of its end is logged.
     ///
-    /// If the runtime shuts down first, the jobs that were running have failed and are not tried
-    /// again: the consumer halts with [`Error::Job`], whose source is [`Error::Runtime`]. They run
-    /// again in the next life.
+    /// If the runtime shuts down first, the running jobs fail and are not retried: the consumer
+    /// halts with [`Error::Job`], whose source is [`Error::Runtime`]. They run again in the next
+    /// life.
     ///
     /// ```
     /// use std::time::Duration;

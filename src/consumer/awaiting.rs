@@ -1,4 +1,4 @@
-//! The calls that wait, as futures: no thread is blocked meanwhile.
+//! Waiting calls as futures, which block no thread.
 
 use super::{Consumer, Handle};
 use crate::base::error::Error;
@@ -13,8 +13,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 impl Handle {
-    /// Waits, without a thread, until the watermark has reached this index: the future of
-    /// [`wait_for`](Self::wait_for). It may be dropped at any time, which changes nothing.
+    /// Waits asynchronously until the watermark has reached this index.
+    ///
+    /// This is the future of [`wait_for`](Self::wait_for). It may be dropped at any time without
+    /// effect.
     ///
     /// ```
     /// use std::time::Duration;
@@ -42,29 +44,29 @@ impl Handle {
         }
     }
 
-    /// Waits, without a thread, until the consumer has ended and all its threads are gone: the
-    /// future of [`wait_end`](Self::wait_end). It may be dropped at any time, which changes
-    /// nothing. Within a job of [`start_async`](crate::Builder::start_async) it returns `None` at
-    /// once if the consumer is that of the job: the end would wait for that job.
+    /// Waits asynchronously until the consumer has ended and all its threads are gone.
+    ///
+    /// This is the future of [`wait_end`](Self::wait_end). It may be dropped at any time without
+    /// effect. Within a job of [`start_async`](crate::Builder::start_async) it returns `None` at
+    /// once if the consumer is that job's: the end would wait for the job.
     ///
     /// # Panics
-    /// It panics as [`wait_for_async`](Self::wait_for_async) does.
+    /// Like [`wait_for_async`](Self::wait_for_async).
     pub async fn wait_end_async(&self, timeout: Duration) -> Option<Ended> {
         ended_within(&self.control, timeout).await
     }
 }
 
 impl Consumer {
-    /// Stops the consumer and waits for its end without a thread: the future of
-    /// [`stop`](Self::stop). It asks for the stop when it is first polled.
+    /// Stops the consumer and waits for its end asynchronously: the future of [`stop`](Self::stop).
     ///
-    /// The future owns the consumer. If it is dropped before it is ready, the consumer is asked to
-    /// stop, and nobody waits: the error of its end is logged.
+    /// The first poll requests the stop. The future owns the consumer: if it is dropped before it
+    /// is ready, the consumer is only asked to stop, and the error of its end is logged.
     ///
     /// # Errors
-    /// The errors of [`stop`](Self::stop). Within a job of
-    /// [`start_async`](crate::Builder::start_async) of this same consumer it is [`Error::Config`]:
-    /// there it only asks, and does not wait.
+    /// The errors of [`stop`](Self::stop). Within a job of this same consumer's
+    /// [`start_async`](crate::Builder::start_async) it is [`Error::Config`]: there it only requests
+    /// the stop, and does not wait.
     pub fn stop_async(self) -> impl Future<Output = Result<(), Error>> + Send + 'static {
         let leaving = Leaving(Some(self));
         async move {
@@ -73,15 +75,15 @@ impl Consumer {
         }
     }
 
-    /// Stops the consumer within a time limit, and waits for its end without a thread: the future
-    /// of [`stop_within`](Self::stop_within). It asks for the stop, and the limit begins, when it
-    /// is first polled. Once the limit is over, a thread of the runtime's blocking pool makes the
-    /// end: for two seconds at the most, unless a destructor takes longer.
+    /// Stops the consumer within a time limit: the future of [`stop_within`](Self::stop_within).
     ///
-    /// The future owns the consumer, as that of [`stop_async`](Self::stop_async) does.
+    /// The first poll requests the stop and starts the limit. Once the limit is over, a thread of
+    /// the runtime's blocking pool ends the consumer: for at most two seconds, unless a destructor
+    /// takes longer. The future owns the consumer, as that of [`stop_async`](Self::stop_async)
+    /// does.
     ///
     /// # Errors
-    /// Those of [`stop_within`](Self::stop_within) and of [`stop_async`](Self::stop_async), and
+    /// The errors of [`stop_within`](Self::stop_within) and [`stop_async`](Self::stop_async), and
     /// [`Error::Runtime`] if the runtime shuts down meanwhile.
     ///
     /// # Panics
@@ -95,14 +97,15 @@ impl Consumer {
         }
     }
 
-    /// Waits, without a thread, until the consumer ends: the future of [`join`](Self::join).
+    /// Waits asynchronously until the consumer ends: the future of [`join`](Self::join).
     ///
     /// The future owns the consumer, as that of [`stop_async`](Self::stop_async) does. To stop the
-    /// consumer while this future waits, call [`Handle::request_stop`] and await it to its end.
+    /// consumer while this future waits, call [`Handle::request_stop`] and await the future to its
+    /// end.
     ///
     /// # Errors
-    /// The errors of [`join`](Self::join), and in a job of this same consumer that of
-    /// [`stop_async`](Self::stop_async).
+    /// The errors of [`join`](Self::join), and in a job of this same consumer [`Error::Config`], as
+    /// [`stop_async`](Self::stop_async) returns it.
     pub fn join_async(self) -> impl Future<Output = Result<(), Error>> + Send + 'static {
         let leaving = Leaving(Some(self));
         async move {
@@ -112,8 +115,8 @@ impl Consumer {
     }
 }
 
-/// A consumer that a future owns until its end. If the future is dropped before that, the consumer
-/// is let go: its destructor would block a thread of the runtime.
+/// A consumer that a future owns until its end. If the future is dropped earlier, the consumer is
+/// let go without waiting: its destructor would block a thread of the runtime.
 struct Leaving(Option<Consumer>);
 
 impl Leaving {
@@ -127,7 +130,6 @@ impl Leaving {
         let gone = is_own || ended_within(&control, limit.unwrap_or(Duration::MAX)).await.is_some();
         let Some(consumer) = self.0.take() else { return Ok(()) };
         if gone {
-            // There is nothing to wait for.
             return consumer.wait_end(None);
         }
         let made = tokio::task::spawn_blocking(move || consumer.wait_end(Some(Duration::ZERO))).await;
@@ -145,7 +147,7 @@ impl Drop for Leaving {
 struct Waits {
     control: Arc<dyn Control>,
     index: Index,
-    /// Its place among those that wait.
+    /// Its place among the waiting tasks.
     place: Option<Place>,
 }
 

@@ -1,4 +1,4 @@
-//! The starts of a consumer whose jobs run in batches.
+//! Starts of a consumer whose jobs run in batches.
 
 use super::{Builder, Consumer};
 use crate::base::config::check_batch;
@@ -14,34 +14,34 @@ use crate::source::Jobs;
 use std::time::Duration;
 
 impl<J: Jobs, P: Progress> Builder<J, P> {
-    /// Starts the consumer with a closure that runs several jobs at once, for a sink that takes
-    /// many rows or messages in one call. A batch has 1 to `max` jobs. They are done when the
-    /// closure returns `Ok`.
+    /// Starts the consumer with a closure that runs several jobs at once.
     ///
-    /// A batch that is not full waits for more jobs, at most for `linger`; with
-    /// [`Duration::ZERO`] it never waits. Its jobs are not in flight meanwhile. It starts at once
-    /// if nothing can join it: if all slots of `max_processing` are used up, if the window ends
-    /// behind it, if no more jobs fit into the [read-ahead](Self::max_read_ahead) buffer, or if it
-    /// has the job of [`stop_at`](Self::stop_at). A consumer that is paused or stops starts none.
-    /// All jobs of a batch count in `max_processing`, so several batches run
-    /// beside each other if that is larger than `max`. The jobs of a batch are mostly, but not
-    /// always, in index order and without a gap.
+    /// This is for a sink that takes many rows or messages in one call. A batch has 1 to `max`
+    /// jobs, which are done when the closure returns `Ok`.
+    ///
+    /// A batch that is not full waits for more jobs, at most for `linger`; with [`Duration::ZERO`]
+    /// it never waits. Its jobs are not in flight meanwhile. It starts at once if nothing can join
+    /// it: if all slots of `max_processing` are used up, the window ends behind it, no more jobs
+    /// fit into the [read-ahead](Self::max_read_ahead) buffer, or it has the job of
+    /// [`stop_at`](Self::stop_at). A consumer that is paused or stopping starts none. All jobs of a
+    /// batch count in `max_processing`, so several batches run in parallel if that is larger than
+    /// `max`. The jobs of a batch are mostly, but not always, in index order and without a gap.
     ///
     /// If a batch of several jobs fails, that is no failed attempt: each of its jobs runs again, in
     /// a batch of its own. The job that fails there has failed an attempt, and the consumer's
     /// [`Retry`](crate::Retry) decides what follows. Later attempts of that job are batches of one,
     /// too. So one bad job delays its neighbours, and fails none of them. **The neighbours run
-    /// twice**: the sink has to bear that, as it has to after a crash (*at least once*).
-    /// [`start_batched_transactional`](Builder::start_batched_transactional) has their effects
+    /// twice**: the sink has to tolerate that, as after a crash (*at least once*). With
+    /// [`start_batched_transactional`](Builder::start_batched_transactional) their effects happen
     /// once.
     ///
     /// A job that failed before, and one that may have killed its process, runs alone; batches and
     /// such jobs take turns. [`Failure::permanent`](crate::Failure::permanent) and
-    /// [`Failure::defer`](crate::Failure::defer) count for a batch of one; for a larger batch they
-    /// are a failure like any other. [`on_job_done`](Self::on_job_done) is called for each job
-    /// of a batch that succeeded. If it panics, the batch has failed.
-    /// [`attempt_timeout`](Self::attempt_timeout) is the time of the batch as a whole, from its
-    /// begin: then [`Job::is_stopping`] is true for each of its jobs.
+    /// [`Failure::defer`](crate::Failure::defer) work for a batch of one; for a larger batch they
+    /// are a failure like any other. [`on_job_done`](Self::on_job_done) is called for each job of a
+    /// batch that succeeded. If it panics, the batch has failed.
+    /// [`attempt_timeout`](Self::attempt_timeout) limits the batch as a whole, from its start: then
+    /// [`Job::is_stopping`] is true for each of its jobs.
     ///
     /// ```
     /// use std::time::Duration;
@@ -80,16 +80,17 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
 }
 
 impl<J: Jobs> Builder<J, StoreProgress> {
-    /// Starts the consumer with batches whose effects are written *exactly once*. All jobs of a
-    /// batch share one [`Effects`]. It is one atomic write with the fact that all of them are done,
-    /// as in [`start_transactional`](Self::start_transactional). The rest is as in
-    /// [`start_batched`](Self::start_batched).
+    /// Starts the consumer with batches whose effects are written *exactly once*.
+    ///
+    /// All jobs of a batch share one [`Effects`], which one atomic write stores together with the
+    /// completion of all of them, as in [`start_transactional`](Self::start_transactional). The
+    /// rest is as in [`start_batched`](Self::start_batched).
     ///
     /// If a batch of several jobs fails, none of its effects is written, and each of its jobs runs
-    /// alone. So each job has its effects once, whichever job of the batch was to blame. The same
-    /// holds for an [`add`](Effects::add) that cannot be made and for a push that the queue
-    /// refuses: the batch is taken back, its jobs run alone, and only the job that asks for it
-    /// fails. One batch may have as many effects as [`max_effects`](Self::max_effects) allows.
+    /// alone. So each job has its effects once, whichever job of the batch failed. The same holds
+    /// for an [`add`](Effects::add) that is impossible and for a push that the queue refuses: the
+    /// batch is rolled back, its jobs run alone, and only the job that asks for it fails. One batch
+    /// may have as many effects as [`max_effects`](Self::max_effects) allows.
     ///
     /// ```
     /// use std::time::Duration;

@@ -28,15 +28,15 @@ use std::time::Duration;
 
 pub(super) type OnProcessed = Box<dyn Fn(RangeInclusive<Index>) + Send>;
 
-/// Sets up a [`Consumer`]; made by [`Consumer::builder`]. The start checks the values.
+/// Configures a [`Consumer`]; created by [`Consumer::builder`]. The start checks the values.
 #[must_use = "nothing happens before it is started"]
 pub struct Builder<J, P> {
     pub(super) jobs: J,
     pub(super) progress: P,
-    /// The index to start at. The inner value is `None` if it cannot be one.
+    /// The index to start at. The inner value is `None` if it is no valid index.
     pub(super) start_at: Option<Option<Index>>,
     pub(super) max_processing: usize,
-    /// The settings that only some modes have.
+    /// The settings that only some modes accept.
     pub(super) asked: Asked,
     pub(super) max_search_ahead: u64,
     pub(super) retry: Retry,
@@ -60,7 +60,8 @@ pub struct Builder<J, P> {
 }
 
 impl Consumer {
-    /// Returns a builder for a consumer of these jobs that keeps its watermark in this progress.
+    /// Returns a builder for a consumer of these jobs that saves its watermark in this progress.
+    ///
     /// Nothing happens before it is started.
     pub fn builder<J: Jobs, P: Progress>(jobs: J, progress: P) -> Builder<J, P> {
         Builder::new(jobs, progress)
@@ -97,97 +98,103 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         }
     }
 
-    /// Sets the first index, for the time when nothing is saved. It is ignored once anything is
-    /// saved, even if that is only a job above the first undone one. Default: [`Jobs::first`].
+    /// Sets the first index, used as long as nothing is saved. Default: [`Jobs::first`].
+    ///
+    /// It is ignored once anything is saved, even if only a job above the first unfinished one.
     #[doc(alias = "backfill")]
     pub fn start_at(mut self, index: Index) -> Self {
         self.start_at = Some((index < Index::MAX).then_some(index));
         self
     }
 
-    /// Sets the first index to the one after this, which is the last one that is processed already.
+    /// Like [`start_at`](Self::start_at), with the last index that is already processed.
     pub fn start_after(mut self, index: Index) -> Self {
         self.start_at = Some(index.checked_add(1).filter(|next| *next < Index::MAX));
         self
     }
 
-    /// Limits the jobs in flight. Default: the available parallelism, since a higher number helps
-    /// only jobs that wait for something. With 1, jobs run one at a time.
+    /// Limits the jobs in flight. Default: the available parallelism.
     ///
-    /// The consumer starts threads as jobs need them, and never more than this. A thread that has
-    /// had nothing to do for ten seconds ends; the last one stays.
+    /// A higher number helps only jobs that wait for something. With 1, jobs run one at a time. The
+    /// consumer starts threads as jobs need them, and never more than this. A thread that has been
+    /// idle for ten seconds ends; the last one stays.
     pub fn max_processing(mut self, n: usize) -> Self {
         self.max_processing = n;
         self
     }
 
-    /// Limits the threads that call the closure of [`start_deferred`](Self::start_deferred). With
-    /// any other start this is [`Error::Config`]: there the threads follow `max_processing`.
+    /// Limits the threads that call the closure of [`start_deferred`](Self::start_deferred).
+    ///
+    /// With any other start this is [`Error::Config`]: there the threads follow `max_processing`.
     /// Default: the available parallelism, and never more than `max_processing`.
     pub fn threads(mut self, n: usize) -> Self {
         self.asked.threads = Some(n);
         self
     }
 
-    /// Limits the width of the window: no job above watermark + `n` starts. Default: 10 000, so
-    /// that one slow job among thousands holds up no other. With 1, jobs run strictly one after the
+    /// Limits the width of the window: no job above watermark + `n` starts. Default: 10 000.
+    ///
+    /// So one slow job among thousands holds up no other. With 1, jobs run strictly one after the
     /// other, and each is saved before the next one starts. If the progress keeps only the
-    /// watermark, this also limits the number of jobs that run again in the next life.
+    /// watermark, this also limits how many jobs run again in the next life.
     pub fn max_search_ahead(mut self, n: u64) -> Self {
         self.max_search_ahead = n;
         self
     }
 
-    /// Removes the limit of the window: jobs start however far above the watermark. Then a stuck
-    /// job holds up no other. Each job that finished above it costs a few bits, and does not run
-    /// again once it is saved. (If the progress keeps only the watermark, all these jobs run again
-    /// in the next life.)
+    /// Removes the limit of the window: jobs start however far above the watermark.
     ///
-    /// A stream with gaps ([`Jobs::read_sparse`]) has a limit all the same: after its first gap
-    /// nothing further than 2²⁷ above the watermark starts. So the bits take at most 16 MiB.
+    /// Then a stuck job holds up no other. Each job that finished above it costs a few bits, and
+    /// does not run again once it is saved. (If the progress keeps only the watermark, all these
+    /// jobs run again in the next life.)
+    ///
+    /// A stream with gaps ([`Jobs::read_sparse`]) still has a limit: after its first gap nothing
+    /// further than 2²⁷ above the watermark starts. So the bits take at most 16 MiB.
     pub fn unlimited_search_ahead(mut self) -> Self {
         self.max_search_ahead = u64::MAX;
         self
     }
 
-    /// Limits the read-ahead (prefetch) buffer: the bytes of all jobs that were read and not yet
-    /// handed out, counted with [`Jobs::weight`]. Default: 64 MiB, so that a source of large blocks
-    /// does not fill the memory. 0 is refused.
+    /// Limits the bytes of the read-ahead (prefetch) buffer. Default: 64 MiB.
     ///
-    /// At most max(64, 2 × `max_processing`) jobs are read ahead, whatever this limit is. The
-    /// weight of a job is known only after it was read. So the first run is short, and the next
-    /// runs are as long as the mean weight allows. Each time that jobs get heavier, one run can
-    /// pass the limit. A single job is read whatever it weighs.
+    /// All jobs that were read and not yet handed out count, with their [`Jobs::weight`], so a
+    /// source of large blocks does not fill the memory. 0 is refused. Whatever this limit is, at
+    /// most max(64, 2 × `max_processing`) jobs are read ahead.
+    ///
+    /// A job's weight is known only once it is read. So the first run is short, and later runs are
+    /// as long as the mean weight allows. Each time that jobs get heavier, one run can exceed the
+    /// limit. A single job is read whatever it weighs.
     pub fn max_read_ahead(mut self, bytes: usize) -> Self {
         self.max_read_ahead = bytes;
         self
     }
 
-    /// Sets how often and how soon a failed job is tried again. Default: [`Retry::none`].
+    /// Sets how often and how soon a failed job is retried. Default: [`Retry::none`].
     ///
-    /// An attempt that ends with an error while the consumer stops does not count, whatever this
-    /// is: the job is put back, and the next life runs it. It neither halts the consumer nor parks
-    /// the job, unless the failure is [permanent](crate::Failure::permanent).
+    /// An attempt that ends with an error while the consumer stops does not count: the job is put
+    /// back, and the next life runs it. It neither halts the consumer nor parks the job, unless the
+    /// failure is [permanent](crate::Failure::permanent).
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
         self
     }
 
-    /// Limits the time of each attempt. One that takes longer has failed, with
-    /// [`Error::AttemptTimeout`], and counts like any other failed attempt: the
-    /// [`Retry`] and [`on_exhausted`](Self::on_exhausted) decide what follows. A time of zero is
-    /// refused. Default: none, since only you know how long a job may take, and since an attempt
-    /// that is cut off may have had half of its effects.
+    /// Limits the time of each attempt. Default: no limit.
+    ///
+    /// An attempt that takes longer fails with [`Error::AttemptTimeout`] and counts like any other
+    /// failed attempt: the [`Retry`] and [`on_exhausted`](Self::on_exhausted) decide what follows.
+    /// A time of zero is refused. There is no default, since only you know how long a job may take,
+    /// and since an attempt that is cut off may have had half of its effects.
     ///
     /// The time begins when the attempt is handed to its thread, and goes on during a pause and a
-    /// stop. It is right to within a tick of the system's timer (1 to 16 ms). Code that runs cannot
-    /// be ended from outside, so the start of the consumer decides what happens:
+    /// stop. It is exact to within a tick of the system's timer (1 to 16 ms). Running code cannot
+    /// be ended from outside, so what happens depends on how the consumer was started:
     ///
     /// * [`start_deferred`](Self::start_deferred): the attempt fails at once. Its token can be used
     ///   later, and changes nothing then. From that moment [`Done::is_stopping`] is true. The code
     ///   behind the attempt may go on, **beside `max_processing`**, and beside the next attempt of
     ///   the same job. Neither a stop nor [`Consumer::join`] waits for it. But each token keeps the
-    ///   name of the progress in use until it is used or dropped, also after the end.
+    ///   name of the progress in use until it is used or dropped, even after the end.
     /// * `start_async` (feature `tokio`): the task drops the future and fails then, so the next
     ///   attempt never runs beside this one. A future that blocks its thread is dropped once it
     ///   gives the thread back, unless it is ready then.
@@ -196,11 +203,12 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     ///   `start_transactional` and the starts with batches: nothing can end a thread. The job is
     ///   told: [`Job::is_stopping`] is true on its thread, and
     ///   [`Status::blocked`](crate::Status::blocked) names the job once the watermark waits for it.
-    ///   The attempt counts by its result, however late that is. If it is `Ok`, the work is done,
-    ///   and a transactional job has its effects. If it is an error, the attempt has failed.
+    ///   The attempt counts by its result, however late. If that is `Ok`, the work is done, and a
+    ///   transactional job has its effects. If it is an error, the attempt has failed.
     ///
-    /// A thread of its own, `wl-timeouts`, notices the end of the time. It calls the
-    /// [observers](Self::observe) of a deferred attempt, so one that hangs holds up the timeouts.
+    /// A dedicated thread, `wl-timeouts`, notices the timeouts. It calls the
+    /// [observers](Self::observe) of a deferred attempt, so an observer that hangs holds up the
+    /// timeouts.
     ///
     /// ```
     /// use std::time::Duration;
@@ -222,25 +230,26 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         self
     }
 
-    /// Sets the treatment of a job whose attempts are used up. Default: [`OnExhausted::Halt`].
+    /// Sets what happens to a job that has used up its attempts. Default: [`OnExhausted::Halt`].
     pub fn on_exhausted(mut self, then: OnExhausted) -> Self {
         self.on_exhausted = then;
         self
     }
 
-    /// Limits how often a job may kill its process: by an abort, a stack overflow, or for want of
-    /// memory. Then the job is parked with [`OnExhausted::Park`], or the consumer halts with
+    /// Limits how often a job may kill its process: by an abort, a stack overflow, or out of
+    /// memory.
+    ///
+    /// Then the job is parked with [`OnExhausted::Park`], or the consumer halts with
     /// [`Error::Crashed`](crate::Error::Crashed). At least 1. Default: 5 with `Park`, else no
-    /// limit, so that a long job outlives any number of forced restarts.
+    /// limit, so that a long job survives any number of forced restarts.
     ///
     /// The process dies at most this many times plus two for one job, and no other job is blamed.
     /// After the first death, jobs are recorded in the store before they start, many in one write.
     /// After the second, the recorded ones run alone, one after the other, and the store counts
-    /// before each of them. A death counts only for the job that runs alone. Success, or the end of
-    /// an attempt by an error, proves that the job did not do it. If that attempt fails, the other
-    /// jobs have at least four times as long as it took before the next one, whatever the back-off
-    /// is. A process that somebody kills looks the same as one that a job kills, so choose a number
-    /// above 1.
+    /// before each of them. A death counts only for the job that runs alone. A job whose attempt
+    /// succeeds, or ends with an error, is cleared. If that attempt fails, the other jobs have at
+    /// least four times as long as it took before the next one, whatever the back-off is. A process
+    /// killed from outside looks the same as one that a job kills, so choose a number above 1.
     ///
     /// It costs two small writes for each life of the consumer, and nothing for each job. The
     /// attempts of failed jobs are stored too, so the next life goes on counting them, and waits
@@ -270,37 +279,38 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         self
     }
 
-    /// Looks for new jobs on a timer, in addition to wake-ups. Default: every second, unless the
-    /// source took the [`Wakeup`](crate::Wakeup).
+    /// Polls the source for new jobs at this interval, in addition to wake-ups.
+    ///
+    /// Default: every second, unless the source took the [`Wakeup`](crate::Wakeup).
     pub fn poll_every(mut self, interval: Duration) -> Self {
         self.poll_every = Some(interval);
         self
     }
 
-    /// Sets the clock, for tests. Default: that of the system. With `Clock::manual` (feature
-    /// `testing`) a test lets hours pass at once.
+    /// Sets the clock, for tests. Default: the system's.
     ///
-    /// The consumer goes by it in everything that it decides by time: the back-off of jobs, of the
-    /// source and of saves, polls, the pace of saves, batches that wait for more jobs, the timeouts
-    /// of attempts, stalls, measurements, and the tries of a [`standby`](Self::standby). The times
-    /// in statuses, events and records are those of this clock.
+    /// With `Clock::manual` (feature `testing`) a test lets hours pass at once. The consumer uses
+    /// the clock for everything that it decides by time: the back-off of jobs, of the source and of
+    /// saves, polls, the pace of saves, batches that wait for more jobs, the timeouts of attempts,
+    /// stalls, measurements, and the tries of a [`standby`](Self::standby). The times in statuses,
+    /// events and records are those of this clock.
     ///
-    /// Some waits are on the machine's own time, whatever the clock is. The limit of a call that
-    /// waits, such as [`Handle::wait_for`](crate::Handle::wait_for) and
-    /// [`Consumer::stop_within`], is that of its caller. The threads of the pool come and go by the
-    /// work of the machine. The writer of a [`Store`](crate::Store) serves all that use the store,
-    /// so it has no clock of one of them: it writes at its own pace, and tries again by itself. On
-    /// a manual clock a [pace](Progress::pace) of a millisecond or less is none.
+    /// Some waits use the machine's own time, whatever the clock is: the timeout of a call that
+    /// waits, such as [`Handle::wait_for`](crate::Handle::wait_for) and [`Consumer::stop_within`];
+    /// the idle time of the pool's threads; and the writer of a [`Store`](crate::Store), which
+    /// serves all users of the store at its own pace and retries by itself. On a manual clock a
+    /// [pace](Progress::pace) of a millisecond or less is none.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Makes the consumer end by itself once everything up to and including this index is
-    /// processed. Where indices begin is up to the source: those of a [`JobLog`](crate::JobLog)
-    /// begin with 1, and those of a [`MemoryJobs`](crate::MemoryJobs) with 0. If the index is above
-    /// the head, the consumer waits for it. If it is below the watermark, the consumer ends at
-    /// once. If `stop_at` is called several times, the lowest index holds. The
+    /// Ends the consumer once everything up to and including this index is processed.
+    ///
+    /// Where indices begin is up to the source: those of a [`JobLog`](crate::JobLog) begin with 1,
+    /// those of a [`MemoryJobs`](crate::MemoryJobs) with 0. If the index is above the head, the
+    /// consumer waits for it. If it is below the watermark, the consumer ends at once. If `stop_at`
+    /// is called several times, the lowest index holds; the
     /// [`stop_at`](crate::PipelineBuilder::stop_at) of a pipeline counts as a call for its first
     /// stage. If an upstream has ended below the index, [`Consumer::join`] returns an error.
     pub fn stop_at(mut self, index: Index) -> Self {
@@ -308,48 +318,51 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         self
     }
 
-    /// Calls this closure after each successful attempt, before the job counts as done, on the
-    /// thread that reports it. A panic in it fails the attempt. A transactional job can still fail
-    /// after this call, when its effects are written: see [`Effects::add`](crate::Effects::add) and
-    /// `Queue::push_with`. A later attempt of it then calls this again.
+    /// Calls this closure after each successful attempt, before the job counts as done.
+    ///
+    /// It runs on the thread that reports the attempt, and a panic in it fails the attempt. A
+    /// transactional job can still fail after this call, when its effects are written: see
+    /// [`Effects::add`](crate::Effects::add) and `Queue::push_with`. A later attempt then calls it
+    /// again.
     pub fn on_job_done(mut self, callback: impl Fn(Index) + Send + Sync + 'static) -> Self {
         self.on_job_done = Some(Arc::new(callback));
         self
     }
 
-    /// Calls this closure with each range of indices that was processed and saved: in order,
-    /// without a gap, one call at a time, on its own thread. A slow closure holds up no save; the
-    /// ranges that come meanwhile are merged. A panic in it halts the consumer. A crash between a
-    /// save and its call loses the call, so read the watermark at the start.
+    /// Calls this closure with each range of indices that was processed and saved.
+    ///
+    /// The calls come in order, without a gap, one at a time, on their own thread. A slow closure
+    /// holds up no save; the ranges that come meanwhile are merged. A panic in it halts the
+    /// consumer. A crash between a save and its call loses the call, so read the watermark at the
+    /// start.
     pub fn on_processed(mut self, callback: impl Fn(RangeInclusive<Index>) + Send + 'static) -> Self {
         self.on_processed = Some(Box::new(callback));
         self
     }
 
-    /// Publishes the watermark into this one. Make it with [`Watermark::new`], so that other
-    /// consumers can be gated by it before this one starts. A watermark that another consumer uses,
-    /// or has used, is [`Error::Config`].
+    /// Publishes the watermark into this one, made with [`Watermark::new`].
+    ///
+    /// Other consumers can then be gated by it before this one starts. A watermark that another
+    /// consumer uses, or has used, is [`Error::Config`].
     pub fn watermark(mut self, watermark: Watermark) -> Self {
         self.watermark = Some(watermark);
         self
     }
 
-    /// Starts the consumer. The closure runs one job.
+    /// Starts the consumer with a closure that runs one job.
     ///
     /// # Errors
     /// * [`Error::Config`] if a value was refused.
     /// * [`Error::InUse`], [`Error::Leased`], [`Error::Corrupt`], [`Error::NotFound`] and
-    ///   [`Error::Progress`] come from the progress.
+    ///   [`Error::Progress`] from the progress.
     /// * [`Error::Fenced`] if the progress lost its name meanwhile.
     /// * [`Error::Source`] if the source fails to say where it begins.
     /// * [`Error::Truncated`] if the source begins above the next index.
     /// * [`Error::Spawn`] if a thread cannot be started.
     ///
     /// With [`standby`](Self::standby) the consumer waits after [`Error::InUse`] and
-    /// [`Error::Leased`].
-    ///
-    /// An error of [`Jobs::head`] is none of these: the consumer tries again, and its status shows
-    /// it.
+    /// [`Error::Leased`]. An error of [`Jobs::head`] is none of these: the consumer retries, and
+    /// its status shows it.
     #[doc(alias = "at least once")]
     pub fn start<F>(self, run: F) -> Result<Consumer, Error>
     where
@@ -366,8 +379,10 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         self.launch(Mode::Direct, |driver, _| Arc::new(Direct { worker, spans: driver.spans() }))
     }
 
-    /// Starts the consumer. The closure only begins a job. The job is done when its [`Done`] token
-    /// says so, from any thread or task; until then it counts as in flight.
+    /// Starts the consumer with a closure that only begins a job.
+    ///
+    /// The job is done when its [`Done`] token says so, from any thread or task; until then it is
+    /// in flight.
     ///
     /// ```
     /// use waterline::{Consumer, MemoryJobs, MemoryProgress};
@@ -392,7 +407,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         })
     }
 
-    /// Refuses values that no mode takes.
+    /// Checks the settings that all modes share.
     pub(super) fn validate(&self) -> Result<Limits, ConfigError> {
         check_max_processing(self.max_processing)?;
         check_search_ahead(self.max_search_ahead)?;
@@ -413,8 +428,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     }
 }
 
-/// Returns the lower one of two indices to stop at. [`Index::MAX`] is refused at the start, so it
-/// wins over any other index.
+/// Returns the lower of two indices to stop at, or [`Index::MAX`] if one is, so that the start
+/// refuses it.
 pub(crate) fn lowest_end(earlier: Option<Index>, index: Index) -> Index {
     match earlier {
         Some(earlier) if index < Index::MAX && earlier < Index::MAX => earlier.min(index),

@@ -1,4 +1,4 @@
-//! The handle, which watches and steers a consumer.
+//! The handle that watches and steers a consumer.
 
 use crate::base::config::{check_max_processing, check_search_ahead};
 use crate::base::error::Error;
@@ -12,8 +12,8 @@ use crate::source::watermark::Watermark;
 use std::fmt;
 use std::time::Duration;
 
-/// Watches and steers a [`Consumer`](crate::Consumer), from any thread, and also from its own jobs
-/// and source.
+/// Watches and steers a [`Consumer`](crate::Consumer) from any thread, even its own jobs and
+/// source.
 ///
 /// After the end of the consumer the getters return the last values.
 #[derive(Clone)]
@@ -22,14 +22,17 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Makes the consumer look at its source, since there may be a new job. A call is cheap, never
-    /// blocks and is never lost. After the end it does nothing.
+    /// Makes the consumer check its source, since there may be a new job.
+    ///
+    /// A call is cheap, never blocks and is never lost. After the end it does nothing.
     pub fn check(&self) {
         self.control.check();
     }
 
-    /// Asks the consumer to stop, and returns at once. [`Consumer::stop`](crate::Consumer::stop)
-    /// and [`Consumer::join`](crate::Consumer::join) return when it has stopped.
+    /// Requests a stop, and returns at once.
+    ///
+    /// [`Consumer::stop`](crate::Consumer::stop) and [`Consumer::join`](crate::Consumer::join)
+    /// return once it has stopped.
     pub fn request_stop(&self) {
         self.control.request_stop();
     }
@@ -41,24 +44,29 @@ impl Handle {
         self.control.watermark().last_processed()
     }
 
-    /// Returns the number of jobs above the watermark that were started: running, waiting for a
-    /// retry, or done ahead. The index of a gap above the watermark counts as done ahead.
+    /// Returns how many jobs above the watermark were started: running, awaiting a retry, or done
+    /// ahead.
+    ///
+    /// The index of a gap above the watermark counts as done ahead.
     #[must_use]
     pub fn size(&self) -> usize {
         usize::try_from(self.control.size()).unwrap_or(usize::MAX)
     }
 
-    /// Returns a snapshot of the consumer. It never waits for the source, the store or a job, and
-    /// may be called from any of them. It prints in one line: `println!("{}", handle.status())`.
+    /// Returns a snapshot of the consumer, which prints in one line: `println!("{}",
+    /// handle.status())`.
+    ///
+    /// It never waits for the source, the store or a job, and may be called from any of them.
     #[must_use]
     pub fn status(&self) -> Status {
         self.control.status()
     }
 
-    /// Returns the window above the watermark as a strip of so many cells at most (1,000 are
-    /// plenty), with the attempts that run and those that wait. It is for a page that draws it: it
-    /// looks at a bit of each index of the window under the lock of the consumer, which takes some
-    /// microseconds for 10,000 indices.
+    /// Returns the window above the watermark as a strip of at most `cells` cells, for a page.
+    ///
+    /// It includes the attempts that run and those that wait. 1,000 cells are plenty. The call
+    /// reads a bit of each index of the window under the consumer's lock: some microseconds for
+    /// 10,000 indices.
     ///
     /// ```
     /// use waterline::{StripCell, Consumer, MemoryJobs, MemoryProgress, Retry};
@@ -101,8 +109,9 @@ impl Handle {
         self.control.watermark().progress_name()
     }
 
-    /// Returns the watermarks that the gate of its source waits for. Compare them with
-    /// [`Watermark::is_same`]: `handle.upstreams()[0].is_same(other.as_ref())`.
+    /// Returns the watermarks that its source's gate waits for.
+    ///
+    /// Compare them with [`Watermark::is_same`]: `handle.upstreams()[0].is_same(other.as_ref())`.
     ///
     /// ```
     /// use waterline::{Consumer, Jobs, MemoryJobs, MemoryProgress};
@@ -120,10 +129,9 @@ impl Handle {
         self.control.upstreams()
     }
 
-    /// Waits until the watermark has reached this index. Returns true if it has, and false if the
-    /// time is over.
+    /// Waits until the watermark has reached this index. Returns false if the timeout came first.
     ///
-    /// It returns false at once if the watermark can no longer get there: the index is above
+    /// It also returns false once the watermark can no longer get there: the index is above
     /// [`stop_at`](crate::Builder::stop_at), the consumer stops or has ended below it, or the index
     /// is [`u64::MAX`], which is never a job. To wait for the end, use
     /// [`wait_end`](Self::wait_end).
@@ -132,10 +140,12 @@ impl Handle {
         self.control.wait_for(index, timeout)
     }
 
-    /// Waits until the consumer has ended and all its threads are gone. Then
-    /// [`Consumer::join`](crate::Consumer::join) would return at once. `None` if the time is over.
-    /// You need not own the consumer: this works before, during and after `stop`, `join` or drop. A
-    /// timeout beyond the range of the clock, such as [`Duration::MAX`], never ends.
+    /// Waits until the consumer has ended and all its threads are gone, or returns `None` at the
+    /// timeout.
+    ///
+    /// Then [`Consumer::join`](crate::Consumer::join) would return at once. You need not own the
+    /// consumer: this works before, during and after `stop`, `join` or drop. A timeout beyond the
+    /// range of the clock, such as [`Duration::MAX`], never ends.
     ///
     /// After a [`stop_within`](crate::Consumer::stop_within) that timed out, it also waits for the
     /// jobs that still run. On one of the consumer's own threads, in a job or a callback, it
@@ -161,8 +171,9 @@ impl Handle {
         self.control.wait_ended(timeout)
     }
 
-    /// Pauses the consumer: no new job and no retry starts until [`resume`](Self::resume). The jobs
-    /// in flight finish and are saved. Two calls are the same as one, and the pause is not stored.
+    /// Pauses the consumer: no new job and no retry starts until [`resume`](Self::resume).
+    ///
+    /// The jobs in flight finish and are saved. Pauses do not nest, and are not stored.
     pub fn pause(&self) {
         self.control.set_paused(true);
     }
@@ -192,15 +203,15 @@ impl Handle {
 }
 
 impl Handle {
-    /// Makes a [parked](crate::OnExhausted::Park) job run once more: one attempt, whatever the
-    /// retry says. The watermark does not move back.
+    /// Runs a [parked](crate::OnExhausted::Park) job once more: one attempt, whatever the retry
+    /// says.
     ///
-    /// The job is read from the source again, and counts in `max_processing`, but not in the
-    /// window. Its success removes the record, in one write with its effects. Its failure keeps the
-    /// record, with the new error, and so does a source that no longer has the job. While the
-    /// attempt runs, a stop awaits it; if it has not begun when the consumer stops, the job stays
-    /// parked. In [`start_ordered`](crate::Builder::start_ordered) its result comes when it is
-    /// done, out of order.
+    /// The watermark does not move back. The job is read from the source again, and counts in
+    /// `max_processing`, but not in the window. Its success removes the record, in one write with
+    /// its effects. Its failure keeps the record, with the new error, and so does a source that no
+    /// longer has the job. A stop awaits the attempt while it runs; if it has not begun when the
+    /// consumer stops, the job stays parked. In [`start_ordered`](crate::Builder::start_ordered)
+    /// the sink gets its result when it is done, out of order.
     ///
     /// # Errors
     /// [`Error::NotParked`] if the job is not parked, [`Error::InUse`] while the consumer
@@ -210,11 +221,10 @@ impl Handle {
         self.control.redrive(index)
     }
 
-    /// Makes all parked jobs run once more, as [`redrive`](Self::redrive) does, and returns how
-    /// many there are.
+    /// Runs all parked jobs once more, as [`redrive`](Self::redrive) does, and returns how many.
     ///
     /// # Errors
-    /// [`Error::InUse`] and [`Error::Stopped`], as those of [`redrive`](Self::redrive).
+    /// [`Error::InUse`] and [`Error::Stopped`], as [`redrive`](Self::redrive).
     pub fn redrive_all(&self) -> Result<u64, Error> {
         self.control.redrive_all()
     }

@@ -1,5 +1,6 @@
-//! The second phase of a start: the source is asked for its first index, and a consumer that can
-//! never begin is refused.
+//! Second phase of a start: the source is asked for its first index.
+//!
+//! A consumer that can never begin is refused here.
 
 use super::acquire::Acquired;
 use crate::base::config::ConfigError;
@@ -13,37 +14,37 @@ use crate::source::bound::MetLog;
 use crate::source::wakeup::{Bell, Met, Wakeup};
 use crate::source::watermark::Watermark;
 
-/// The place in the stream where a consumer begins and ends, as its user wants it.
+/// Where the user wants the consumer to begin and end.
 pub(super) struct Wanted {
     pub(super) start_at: Option<Index>,
     pub(super) stop_at: Option<Index>,
     pub(super) watermark: Watermark,
 }
 
-/// A source that lets the consumer begin.
+/// A source with which the consumer can begin.
 pub(super) struct Inspected {
-    /// The watermark to publish into, which is reserved for this consumer.
+    /// The watermark to publish into, reserved for this consumer.
     pub(super) watermark: Watermark,
-    /// The watermarks that the source's gate follows.
     /// The gates and the bounds of the source.
     pub(super) met: Met,
-    /// The log that the source is, by its own indices.
+    /// The log that the source reads, if the source has that log's own indices.
     pub(super) log: Option<MetLog>,
-    /// True if the source rings when it has more.
+    /// True if the source rings when it has new jobs.
     pub(super) subscribed: bool,
-    /// The lowest index that is not done.
+    /// The lowest unfinished index.
     pub(super) next: Index,
 }
 
-/// Cleans up if the start fails: it closes the bell, so that the source can forget its wake-up,
-/// ends the tenure, which steers nothing then, and gives the watermark back as long as no driver
-/// ends it.
+/// Cleans up if the start fails.
+///
+/// It closes the bell, so that the source can forget its wake-up, ends the tenure, and releases the
+/// watermark unless a driver already owns it.
 pub(super) struct Unstarted {
     pub(super) bell: Arc<Bell>,
     pub(super) tenure: Tenure,
-    /// The watermark, until there is a driver that ends it.
+    /// The watermark, until a driver owns it.
     pub(super) watermark: Option<Watermark>,
-    /// True if the driver of a consumer that waited for its name has the watermark already.
+    /// True if the driver of a standby has the watermark already.
     reserved: bool,
     pub(super) started: bool,
 }
@@ -53,17 +54,17 @@ impl Unstarted {
         Self { bell: Arc::default(), tenure: Tenure::new(), watermark: None, reserved: false, started: false }
     }
 
-    /// Leaves the watermark to the driver, which ends it.
+    /// Passes the watermark to the driver, which ends it.
     pub(super) fn hand_watermark_on(&mut self) {
         (self.watermark, self.reserved) = (None, true);
     }
 
-    /// True if the consumer has waited for its name.
+    /// True if the consumer has waited for its name as a standby.
     pub(super) fn has_waited(&self) -> bool {
         self.reserved
     }
 
-    /// Reserves the watermark for this consumer, whose name and upstreams are known now.
+    /// Reserves the watermark for this consumer, whose name and upstreams are now known.
     pub(super) fn reserve(
         &mut self,
         watermark: &Watermark,
@@ -97,7 +98,7 @@ pub(super) fn inspect(
     unstarted: &mut Unstarted,
 ) -> Result<Inspected, Error> {
     let Wanted { start_at, stop_at, watermark } = wanted;
-    // If anything is saved the stream has its beginning, even if there is no watermark yet.
+    // If anything is saved the stream has begun, even if there is no watermark yet.
     let begun = acquired.next().or(start_at);
     let failed = |source| Error::Source { index: begun.unwrap_or(0), source };
     let wakeup = Wakeup::new(unstarted.bell.clone(), watermark.clone());
@@ -105,18 +106,18 @@ pub(super) fn inspect(
     let met = wakeup.take_met();
     unstarted.reserve(&watermark, acquired.name.clone(), met.upstreams.clone())?;
     let first = guarded(|| jobs.first()).map_err(failed)?;
-    // A source around a log may have other indices than the log, and a source may be several.
+    // A source around a log may number its jobs differently, and a source may combine several logs.
     let log = match &met.logs[..] {
         [log] if (log.first..=log.log.first()).contains(&first) => Some(log.clone()),
         _ => None,
     };
     let next = begun.unwrap_or(first);
-    // A consumer that has reached its end needs nothing from the source any more.
+    // A consumer that has reached its end needs no further job from the source.
     if stop_at.is_none_or(|last| last >= next) {
         if first > next {
             return Err(Error::Truncated { next, first });
         }
-        // An upstream that ended while the consumer waited for its name is no mistake of the start.
+        // An upstream may end while a standby waits for its name; that is no mistake of the start.
         if !unstarted.has_waited() {
             check_upstreams(&watermark, &met.upstreams, next)?;
         }

@@ -1,7 +1,7 @@
-//! The start of a consumer, in four phases: the progress is acquired, the source is inspected, the
-//! driver is assembled, and the threads are spawned.
+//! The start of a consumer: acquire the progress, inspect the source, recover, and spawn the
+//! threads.
 //!
-//! The first two phases refuse everything that can be refused, before anything runs.
+//! The first phases refuse everything that can be refused, before anything runs.
 
 use super::Consumer;
 use super::acquire::{Acquired, Keeps, acquire, subscribe};
@@ -33,20 +33,20 @@ use std::any::Any;
 use std::sync::Weak;
 use std::time::Duration;
 
-/// A driver that is ready to run, and the rest that its threads need.
+/// A driver that is ready to run, and what its threads need.
 pub(super) struct Assembled<P> {
     pub(super) driver: Arc<Driver>,
     /// True if attempts have a timeout.
     pub(super) timed: bool,
-    /// The saver, if the progress is not that of a store.
+    /// The saver, unless a store's own writer saves the progress.
     pub(super) saver: Option<Saver<P>>,
     pub(super) source: Arc<dyn Source>,
-    /// The pause between two looks at a source that does not ring.
+    /// The pause between two polls of a source that does not ring.
     pub(super) poll_every: Option<Duration>,
     pub(super) on_processed: Option<OnProcessed>,
 }
 
-/// The mode of a consumer, and the settings that were checked before anything was asked.
+/// The mode of a consumer and its validated settings.
 #[derive(Clone, Copy)]
 pub(super) struct Checked {
     pub(super) mode: Mode,
@@ -56,7 +56,7 @@ pub(super) struct Checked {
 }
 
 impl Checked {
-    /// Returns the content of each save, of a progress that is not that of a store.
+    /// Returns what each save contains, for a progress that no store's writer saves.
     pub(super) fn saver_keeps<P>(self, commits: Option<Box<dyn Commits<P>>>) -> saver::Keeps<P> {
         match (commits, self.keeps.all) {
             (commits, all) if commits.is_some() || self.keeps.records => saver::Keeps::records(all, commits),
@@ -66,7 +66,7 @@ impl Checked {
     }
 }
 
-/// Everything that is known once the progress and the source have let the consumer begin.
+/// What is known once the progress and the source have let the consumer begin.
 pub(super) struct Opened {
     pub(super) acquired: Acquired,
     pub(super) inspected: Inspected,
@@ -83,7 +83,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         self.launch_with(mode, None, runner)
     }
 
-    /// Starts the consumer in a mode whose jobs may have results that are written with each save.
+    /// Starts the consumer in a mode whose jobs may have results that each save writes.
     pub(super) fn launch_with<R>(
         mut self,
         mode: Mode,
@@ -121,17 +121,17 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let driver = assembled.driver.clone();
         driver.set_pool(driver.pool(runner(&driver, settings)));
         driver.set_source(assembled.source.clone());
-        // From here on, a drop of the consumer stops everything that was started.
+        // From here on, dropping the consumer stops everything that was started.
         let consumer = Consumer::new(driver.clone());
         spawn(assembled, &unstarted)?;
         unstarted.started = true;
         driver.begin();
-        // Followers that started earlier hear only from here how far an earlier life has come.
+        // Followers that started earlier hear only now how far earlier lives got.
         watermark.announce();
         Ok(consumer)
     }
 
-    /// Asks the source, and goes on after earlier lives. The progress has its name.
+    /// Asks the source, and resumes after earlier lives. The progress has its name.
     pub(super) fn open(
         &mut self,
         checked: Checked,
@@ -159,7 +159,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         Ok(Opened { acquired, inspected, window, recovered })
     }
 
-    /// Returns the settings that say how to go on after earlier lives.
+    /// Returns the settings that say how to resume after earlier lives.
     fn going(&self, mode: Mode) -> Going {
         let (in_order, wall) = (mode == Mode::Ordered, self.clock.wall());
         match self.on_exhausted {
@@ -171,7 +171,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         }
     }
 
-    /// Makes the core with all settings of the user's.
+    /// Builds the core with all of the user's settings.
     pub(super) fn equip(&mut self, window: Window, checked: Checked, name: String) -> Core {
         let Checked { mode, settings, .. } = checked;
         let mut core = Core::new(window, self.retry, self.max_read_ahead, self.clock.now());
@@ -190,7 +190,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         core
     }
 
-    /// Puts the driver together. Nothing can be refused any more, and nothing runs yet.
+    /// Builds the driver. Nothing can be refused any more, and nothing runs yet.
     fn assemble(
         mut self,
         checked: Checked,
@@ -207,7 +207,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let keeps_parked = recovered.and_then(|recovered| core.go_on(recovered)).is_some();
         let Handed { saves, saver, name } = hand_over(progress, checked.saver_keeps(commits), &clock);
         core.roster.keep_name(name);
-        // No follower looks at this watermark yet.
+        // No follower reads this watermark yet.
         watermark.note_parked(core.take_parked_news().parked);
         acquired.last_processed().into_iter().for_each(|last| watermark.publish(last));
         watermark.begin(next);
@@ -227,7 +227,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
 pub(super) fn spawn<P: Progress>(assembled: Assembled<P>, unstarted: &Unstarted) -> Result<(), Error> {
     let Assembled { driver, timed, saver, source, poll_every, on_processed } = assembled;
     if let Some(saver) = saver {
-        // The end waits for the save that closes the life, and nobody makes it.
+        // Without the saver, the save that closes the life never comes, and the end must not wait
+        // for it.
         driver.spawn("wl-saver", Box::new(move || saver.run())).inspect_err(|_| driver.saves_nothing())?;
     }
     if let Some(callback) = on_processed {
@@ -239,16 +240,16 @@ pub(super) fn spawn<P: Progress>(assembled: Assembled<P>, unstarted: &Unstarted)
         driver.clone().spawn("wl-timeouts", Box::new(move || driver.watch_timeouts()))?;
     }
     driver.spawn_first_worker()?;
-    // The driver hears the tenure before anything can be read: no job may start while the progress
-    // holds the consumer.
+    // The driver subscribes to the tenure before anything can be read: no job may start while the
+    // progress holds the consumer.
     driver.heed(&unstarted.tenure);
     let (desk, bell) = (driver.clone(), unstarted.bell.clone());
-    // The reader is made on the stack of its thread: the values that a thread is started with take
+    // The thread builds the reader on its own stack: the values that a thread starts with take
     // memory on the heap.
     driver.spawn("wl-reader", Box::new(move || Reader::new(source, desk, bell, poll_every).run()))
 }
 
-/// A progress that is in the hands of the part that saves.
+/// A progress that was handed to the part that saves.
 pub(super) struct Handed<P> {
     pub(super) saves: Arc<dyn Saves>,
     pub(super) saver: Option<Saver<P>>,

@@ -1,4 +1,4 @@
-//! Settings for code that hears what a consumer does.
+//! Settings for code that listens to a consumer: observers, metrics and stall alarms.
 
 use super::builder::Builder;
 use crate::observe::events::Observer;
@@ -8,9 +8,10 @@ use crate::source::Jobs;
 use std::time::Duration;
 
 impl<J: Jobs, P: Progress> Builder<J, P> {
-    /// Adds an observer, which hears each [`Event`](crate::Event) of this consumer: attempts that
-    /// begin and end, saves, stalls, and the end. Each call adds one more. Default: none, and then
-    /// nothing is measured for them.
+    /// Adds an observer, which hears each [`Event`](crate::Event) of this consumer.
+    ///
+    /// Events are attempts that begin and end, saves, stalls, and the end. Each call adds one more
+    /// observer. Default: none, and then nothing is measured for them.
     ///
     /// No lock is held during a call, so an observer may call the [`Handle`](crate::Handle) and the
     /// [`Store`](crate::Store). Events of attempts come on the thread of the attempt, so a slow
@@ -46,9 +47,10 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         self
     }
 
-    /// Keeps metrics for the recorder of the crate [`metrics`](https://docs.rs/metrics), which may
-    /// export them to Prometheus and others. Install the recorder before the start, which makes the
-    /// handles of all metrics. Default: no metrics, since each attempt pays for them. It needs the
+    /// Reports metrics to the recorder of the crate [`metrics`](https://docs.rs/metrics).
+    ///
+    /// The recorder may export them to Prometheus and others. Install it before the start, which
+    /// registers all metrics. Default: no metrics, since each attempt pays for them. Needs the
     /// feature `metrics`.
     ///
     /// | metric | kind | value |
@@ -76,13 +78,13 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// durations are measured.
     ///
     /// The gauges are set about once a second while anything moves, and when the consumer has
-    /// caught up or ends. Between two such times nothing changes, so they are right in an idle
+    /// caught up or ends. Between two such times nothing changes, so they are correct in an idle
     /// consumer too.
     ///
     /// A recorder forgets no gauge. So when a consumer ends, `waterline_up` and
-    /// `waterline_in_flight` become 0, and the other gauges stay where it ended: nobody looks at
-    /// the source any longer, so alert on `waterline_up` too. The next consumer of the same name
-    /// sets all of them before it is up, and the counters go on.
+    /// `waterline_in_flight` become 0, and the other gauges stay where it ended: the source is no
+    /// longer watched, so alert on `waterline_up` too. The next consumer of the same name sets all
+    /// of them before it is up, and the counters go on.
     ///
     /// The dashboard `examples/grafana.json` expects that the recorder exports histograms with
     /// buckets. Some export quantiles by default.
@@ -106,20 +108,20 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         self
     }
 
-    /// Calls this closure when the watermark has not moved for this long, though there is work:
-    /// once for each stall, and again for the next one.
-    /// [`Status::blocked`](crate::Status::blocked) names the cause. Each call of `on_stall` adds
-    /// one more closure, with a time of its own. A time of zero is refused. Default: none; a line
-    /// of the log says it after ten seconds.
+    /// Calls this closure when the watermark has not moved for this long, though there is work.
     ///
-    /// A status names a source or a store that has not answered for a second. If the shortest time
-    /// here is less, it names them after that time.
+    /// It is called once for each stall; [`Status::blocked`](crate::Status::blocked) names the
+    /// cause. Each call of `on_stall` adds one more closure, with a time of its own. A time of zero
+    /// is refused. Default: none; a stall is logged after ten seconds.
     ///
-    /// A stall begins when the watermark moves, when a consumer that had caught up sees a new job,
-    /// when its gate opens, and when it is resumed. A consumer that has caught up or is paused does
-    /// not stall. The closure is called on a thread of the consumer, and holds up the lines of the
-    /// log alone. It may call the [`Handle`](crate::Handle). A panic in it is logged and changes
-    /// nothing else.
+    /// A status names a source or a store that has not answered for a second, or for the shortest
+    /// time here if that is less.
+    ///
+    /// The time of a stall begins when the watermark moves, when a consumer that had caught up sees
+    /// a new job, when its gate opens, and when it is resumed. A consumer that has caught up or is
+    /// paused does not stall. The closure is called on a thread of the consumer, where it holds up
+    /// only lines of the log. It may call the [`Handle`](crate::Handle). A panic in it is logged
+    /// and changes nothing else.
     ///
     /// ```
     /// use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The start of a consumer whose jobs run in parallel and whose results are taken in order.
+//! The start of a consumer whose jobs run in parallel, with results taken in order.
 
 use super::{Builder, Consumer};
 use crate::base::error::Error;
@@ -11,8 +11,7 @@ use crate::run::worker::Job;
 use crate::source::Jobs;
 
 impl<J: Jobs, P: Progress> Builder<J, P> {
-    /// Starts the consumer with two closures: `work` runs the jobs in parallel, and `sink` takes
-    /// their results one by one, in index order.
+    /// Starts the consumer with parallel `work` and a `sink` that takes the results in index order.
     ///
     /// A job is done when the sink has taken its result. Until its turn comes the result waits in
     /// memory; meanwhile the job holds no slot of `max_processing`. At most `max_search_ahead`
@@ -21,13 +20,12 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// If the sink returns an error or panics, that job has failed: its result is lost, and a retry
     /// runs `work` again. No later result is taken before that. In one life the sink gets ascending
     /// indices, and an index again only after it failed there. In the next life the sink goes on
-    /// with the first job that is not done. It may have taken this job before, if that was not
-    /// saved.
+    /// with the first unfinished job, which it may have taken before if that was not saved.
     ///
     /// While the consumer is paused the sink takes no result; after
     /// [`Handle::resume`](crate::Handle::resume) it goes on where it was. Once the consumer stops
-    /// or halts the sink takes no further result either. It finishes its call, and the results that
-    /// wait are dropped at the end. The next life runs these jobs again.
+    /// or halts, the sink finishes its call and takes no further result; those that wait are
+    /// dropped at the end. The next life runs these jobs again.
     ///
     /// ```
     /// use waterline::{Consumer, MemoryJobs, MemoryProgress};

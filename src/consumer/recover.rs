@@ -1,5 +1,5 @@
-//! The third phase of a start: the records of the life before say which jobs failed, and which may
-//! have killed the process.
+//! Third phase of a start: read from the records of the previous life which jobs failed, and which
+//! may have killed the process.
 
 use super::acquire::Acquired;
 use crate::base::error::Error;
@@ -8,20 +8,20 @@ use crate::driver::Recovered;
 use crate::progress::{Commits, Earlier, Life, Opening, ParkedRecord, Progress, Saved, open_life};
 use crate::window::Window;
 
-/// The settings that say how to go on.
+/// The settings that say how to resume after earlier lives.
 #[derive(Clone, Copy)]
 pub(super) struct Going {
-    /// The most parked jobs; `None`: no job is parked.
+    /// How many jobs may be parked; `None`: no job is parked.
     pub(super) budget: Option<u64>,
-    /// The most crashes of a job; `None`: they are not counted.
+    /// How many crashes a job may cause; `None`: they are not counted.
     pub(super) max_crashes: Option<u32>,
     /// True if a sink takes the results in order.
     pub(super) in_order: bool,
-    /// The time on the wall.
+    /// The wall clock: milliseconds since 1970.
     pub(super) wall: u64,
 }
 
-/// Tells the window of the jobs that failed in earlier lives, and opens the record of this life.
+/// Tells the window which jobs failed in earlier lives, and opens the record of this life.
 pub(super) fn recover<P: Progress>(
     progress: &mut P,
     commits: Option<&mut dyn Commits<P>>,
@@ -38,10 +38,10 @@ pub(super) fn recover<P: Progress>(
     let (before, width) = (life.unwrap_or_default(), window.limits().max_search_ahead);
     let (mut kept, mut passed, mut failed) = (Vec::with_capacity(jobs.len()), Vec::new(), Vec::new());
     for job in jobs {
-        // A seek back puts parked jobs into the window, too.
+        // After a seek back, parked jobs may be in the window again.
         let is_done = window.is_done(job.index);
         if job.pending && is_done {
-            // Another program has run it, or somebody has moved the watermark.
+            // Another program has run it, or the watermark was moved.
             passed.push(job.index);
             continue;
         }
@@ -57,7 +57,7 @@ pub(super) fn recover<P: Progress>(
     let saved = acquired.opening.get_or_insert_with(|| Saved::new(None, window.lowest_undone(), Vec::new()));
     let (saved, name) = (Some(saved), acquired.name.as_deref().unwrap_or("unnamed"));
     open_life(progress, commits, Opening { life: &life, suspects, passed: &passed, saved, name })?;
-    // A job above the end does not run in this life.
+    // A job above the last one to run stays out of this life.
     failed.retain(|index| window.ends_at().is_none_or(|last| *index <= last));
     let waiting = window.restore_waiting(failed);
     let careful = careful.map(|last| (last, before.width == u64::MAX));
@@ -73,8 +73,8 @@ pub(super) fn recover<P: Progress>(
     Ok(Some(Recovered { life: Some(life), max_crashes: Some(max_crashes), ..recovered }))
 }
 
-/// A job that may have been in flight when the life before died is a suspect from now on, and so is
-/// one that was a suspect. A parked one is to run once more as it was to.
+/// Marks a job as suspect if it was one, or may have been in flight when the previous life died. A
+/// parked job that was to run once more still is.
 fn suspected(job: ParkedRecord, is_done: bool, died: bool) -> ParkedRecord {
     let was_running = job.started && died;
     let suspect = job.suspect || was_running || !is_done && job.crashes > 0;
@@ -82,8 +82,7 @@ fn suspected(job: ParkedRecord, is_done: bool, died: bool) -> ParkedRecord {
     ParkedRecord { suspect, wanted, started: false, ..job }
 }
 
-/// Returns the last job that may have been in flight when the life before died, or a life before
-/// that.
+/// Returns the last job that may have been in flight when the previous life, or one before, died.
 fn careful_until(before: &Life, next: Index) -> Option<Index> {
     if before.open {
         return Some(next.saturating_add(before.width.max(1) - 1).min(Index::MAX - 1).max(before.careful.unwrap_or(0)));

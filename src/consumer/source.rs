@@ -1,4 +1,4 @@
-//! Settings for a source that fails, or does not answer.
+//! Settings for a source that fails or does not answer.
 
 use super::builder::Builder;
 use crate::base::config::{check_supported, check_zero};
@@ -10,21 +10,20 @@ use crate::source::Jobs;
 use std::time::Duration;
 
 impl<J: Jobs, P: Progress> Builder<J, P> {
-    /// Sets the pauses after calls into the source that fail in a row. Default: 50 ms, then twice
-    /// as long each time, up to 5 s, with a [jitter](Retry::jitter) of 0.2.
+    /// Sets the back-off after failed calls into the source.
     ///
-    /// After the first failure behind an answer there is no pause: the source is asked again at
-    /// once. So one that fails now and then costs a call more for each failure. A read that brings
-    /// a job ends the row. Asks for the head, reads of new jobs, and reads of one failed job each
-    /// have a row of their own, and jobs that were read before run meanwhile.
-    /// [`Status::source`](crate::Status::source) counts the calls that failed, and says when the
-    /// source is asked again.
+    /// Default: 50 ms, then twice as long each time, up to 5 s, with a [jitter](Retry::jitter) of
+    /// 0.2. The first failure after a success is retried at once, so a source that fails now and
+    /// then costs one more call for each failure. A read that brings a job resets the count. Calls
+    /// for the head, reads of new jobs, and reads of one failed job are counted separately, and
+    /// jobs that were read before run meanwhile. [`Status::source`](crate::Status::source) counts
+    /// the failed calls, and says when the source is called again.
     ///
-    /// A source is asked until it answers, so [`Retry::max_attempts`] (and [`Retry::none`]) is
-    /// refused. So is a pause of zero, with which the consumer would ask all the time.
+    /// A source is retried until it answers, so [`Retry::max_attempts`] (and [`Retry::none`]) is
+    /// refused. So is a pause of zero, with which the consumer would call all the time.
     ///
     /// A job that the source should have, and does not (it returns `None` at or below its head), is
-    /// no failure. It is asked for again after 20 ms, then after twice as long each time, up to a
+    /// no failure. It is requested again after 20 ms, then after twice as long each time, up to a
     /// second, and whenever the source rings.
     ///
     /// ```
@@ -44,23 +43,25 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         self
     }
 
-    /// Limits the time of each call into the source. One that takes longer has failed, like any
-    /// call that returns an error. Default: 30 s for `AsyncJobs`, and no limit
-    /// for any other source. [`Duration::MAX`] is no limit; zero is refused.
+    /// Limits the time of each call into the source. A longer call fails like any that returns an
+    /// error.
     ///
-    /// * **A source of futures** (`AsyncJobs`, also within
-    ///   [`gated_by`](Jobs::gated_by), [`confirmed`](Jobs::confirmed),
-    ///   [`hold_back`](crate::JobLog::hold_back) or an `Arc`): the future is dropped. Jobs that a
-    ///   `read` appended before are valid. A call reads a whole run, so the limit has to be longer
-    ///   than the slowest run. The time is the machine's, whatever [`clock`](Self::clock) is set. A
-    ///   source that several consumers share has one limit: the last that was set.
+    /// Default: 30 s for `AsyncJobs`, and no limit for any other source. [`Duration::MAX`] is no
+    /// limit; zero is refused.
+    ///
+    /// * **A source of futures** (`AsyncJobs`, also within [`gated_by`](Jobs::gated_by),
+    ///   [`confirmed`](Jobs::confirmed), [`hold_back`](crate::JobLog::hold_back) or an `Arc`): the
+    ///   future is dropped. Jobs that a `read` appended before are valid. A call reads a whole run,
+    ///   so the limit must be longer than the slowest run. The time is the machine's, whatever
+    ///   [`clock`](Self::clock) is set. A source that several consumers share has one limit: the
+    ///   last one set.
     /// * **A source of functions**: nothing can end a function from outside, so the start is
     ///   refused with a [`ConfigError`](crate::ConfigError). Set the timeout in the client that the
     ///   source calls, for the connection and for each answer: `timeout` of an HTTP client
     ///   (`reqwest`, `ureq`), the deadline of a gRPC request, `statement_timeout` and
     ///   `tcp_user_timeout` of PostgreSQL (`PgJobs` ends its calls within its `ttl`), and
     ///   `set_read_timeout` of a socket. A source whose client takes a timeout may implement
-    ///   [`Jobs::call_timeout`], and then this call sets it.
+    ///   [`Jobs::call_timeout`], which this setting then calls.
     ///
     /// [`Status::blocked`](crate::Status::blocked) names a call that has not returned for a second,
     /// and says when it is given up.
@@ -69,7 +70,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         self
     }
 
-    /// Refuses settings for a source that cannot have them.
+    /// Checks the settings against what the source supports.
     pub(super) fn check_source(&self) -> Result<(), Error> {
         let retry = self.source_retry;
         retry.validate()?;
@@ -93,7 +94,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         Ok(())
     }
 
-    /// Hands the timeout over to the source, and returns the one that holds.
+    /// Passes the timeout to the source, and returns the one that applies.
     pub(super) fn call_timeout(&self) -> Result<Option<Duration>, Error> {
         let answer = guarded(|| Ok(self.jobs.call_timeout(self.source_timeout)));
         answer.map_err(|source| Error::Source { index: self.start_at.flatten().unwrap_or(0), source })

@@ -1,5 +1,5 @@
-//! The start of a consumer whose name somebody else has: it waits, and goes on as any start would
-//! once it has the name.
+//! The start of a consumer whose name another one holds: it waits for the name, then starts as
+//! usual.
 
 use super::acquire::{Acquired, acquire};
 use super::inspect::Unstarted;
@@ -25,42 +25,41 @@ use crate::window::Window;
 use std::time::Instant;
 
 impl<J: Jobs, P: Progress> Builder<J, P> {
-    /// Makes the start wait where another consumer has the name. `start` returns all the same, and
-    /// the consumer takes over by itself once the name is free: a *hot standby*. Default: the start
-    /// fails with [`Error::InUse`] or [`Error::Leased`], since most second consumers of a name are
-    /// a mistake.
+    /// Makes the start wait while another consumer holds the name: a *hot standby*.
+    ///
+    /// `start` returns at once, and the consumer takes over by itself once the name is free.
+    /// Default: the start fails with [`Error::InUse`] or [`Error::Leased`], since most second
+    /// consumers of a name are a mistake.
     ///
     /// This needs a progress that can tell a living holder from a dead one: that of a
-    /// [`Store`](crate::Store), or one of yours with a lease. A progress without a lease whose
-    /// `acquire` takes the name in any case, as the first steps of the page
-    /// [`your_database`](crate::your_database) do, lets nobody wait: two standbys then take the
-    /// name from each other again and again.
+    /// [`Store`](crate::Store), or one of yours with a lease. With a progress whose `acquire` takes
+    /// the name in any case, as the first steps of the page [`your_database`](crate::your_database)
+    /// do, no standby waits: two of them take the name from each other again and again.
     ///
     /// While it waits, the status has [`State::Waiting`](crate::State::Waiting) and
-    /// [`Blocked::InUse`](crate::Blocked::InUse), and the source is not asked for anything. The
-    /// consumer calls [`Progress::acquire`] again when the lease of the other one runs out, at
-    /// least every 500 ms, at most every 20 ms, and at once when a consumer of this process gives
-    /// the name back, or the engine [hears](crate::Tenure::try_now) that another process does. A
-    /// stop ends the wait, as soon as a call that is under way has returned.
+    /// [`Blocked::InUse`](crate::Blocked::InUse), and the source is not called. The consumer calls
+    /// [`Progress::acquire`] again when the other one's lease expires, at least every 500 ms, at
+    /// most every 20 ms, and at once when a consumer of this process gives the name back, or the
+    /// engine [hears](crate::Tenure::try_now) that another process does. A stop ends the wait as
+    /// soon as a call under way has returned.
     ///
     /// The settings of its [`Handle`](crate::Handle), an index to stop at, and calls of
     /// [`wait_for`](crate::Handle::wait_for) hold across the takeover. Followers of its
     /// [`watermark`](Self::watermark) wait with it. A redrive is [`Error::InUse`] until then.
-    /// Metrics are set from the takeover on, so they leave those of the other one alone.
+    /// Metrics are set only from the takeover on, and leave those of the other consumer alone.
     ///
-    /// Every other error that `start` could return comes from `start` if it is seen at once. If it
-    /// is seen later, the consumer halts with it, and [`Consumer::join`] returns it: for example
-    /// [`Error::Corrupt`]. A storage that cannot be reached ([`Error::Progress`]) ends no wait: the
-    /// consumer tries again after a pause of up to 5 s, and its status has
-    /// [`Blocked::Progress`](crate::Blocked::Progress) meanwhile.
+    /// Any other error that is found at once comes from `start`. If it is found later, the consumer
+    /// halts with it, and [`Consumer::join`] returns it: for example [`Error::Corrupt`]. An
+    /// unreachable storage ([`Error::Progress`]) ends no wait: the consumer retries after a pause
+    /// of up to 5 s, and its status has [`Blocked::Progress`](crate::Blocked::Progress) meanwhile.
     ///
-    /// If the gate of the source depends on a consumer that has ended meanwhile, this one takes
-    /// over and waits like any running one:
-    /// [`Status::ended_upstream`](crate::Status::ended_upstream) names it.
+    /// If the gate of the source depends on a consumer that ended meanwhile, this one takes over
+    /// and waits like any running one: [`Status::ended_upstream`](crate::Status::ended_upstream)
+    /// names it.
     ///
-    /// The one before may still live, and only be slow or cut off. The storage shuts it out: see
-    /// [the rules](Progress#the-rules). Give [`Job::fence`](crate::Job::fence) to sinks of your
-    /// own, which then can refuse what it still writes.
+    /// The previous holder may still live, and only be slow or cut off. The storage fences it: see
+    /// [the rules](Progress#the-rules). Pass [`Job::fence`](crate::Job::fence) to sinks of your
+    /// own, so that they can refuse what it still writes.
     ///
     /// ```
     /// use std::time::Duration;
@@ -86,7 +85,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         self
     }
 
-    /// Starts the consumer without its name, which it waits for.
+    /// Starts the consumer as a standby that waits for its name.
     pub(super) fn stand_by<R>(
         mut self,
         checked: Checked,
@@ -104,7 +103,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let metrics = self.metrics.then(|| metrics::ToCome::new(&refusal.name));
         #[cfg(feature = "metrics")]
         metrics.iter().for_each(|metrics| self.observers.push(Box::new(metrics.clone())));
-        // Nothing is read before there is a head, so this window starts nothing.
+        // Nothing is read before there is a head, so this placeholder window starts nothing.
         let mut window = Window::begin(0, checked.limits);
         self.stop_at.into_iter().for_each(|last| window.stop_at(last));
         let now = self.clock.when_asked();
@@ -114,7 +113,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let driver = Driver::waiting(core, unstarted.bell.clone(), watermark.clone());
         unstarted.hand_watermark_on();
         self.watermark = Some(watermark);
-        // From here on, a drop of the consumer stops everything that was started.
+        // From here on, dropping the consumer stops everything that was started.
         let consumer = Consumer::new(driver.clone());
         driver.heed(&unstarted.tenure);
         let standby = Standby {
@@ -140,10 +139,10 @@ struct Standby<J: Jobs, P, R> {
     driver: Arc<Driver>,
     unstarted: Unstarted,
     checked: Checked,
-    /// Writes the results of jobs with each save, if the jobs have results.
+    /// Writes the results of jobs with each save, if there are any.
     commits: Option<Box<dyn Commits<P>>>,
     runner: R,
-    /// The time of the next try.
+    /// When to try next.
     due: Instant,
     #[cfg(feature = "metrics")]
     metrics: Option<metrics::ToCome>,
@@ -155,7 +154,7 @@ where
     P: Progress,
     R: FnOnce(&Arc<Driver>, Settings) -> Arc<dyn Runner<J::Job>>,
 {
-    /// Waits for the name, and goes on with the start. A stop ends the wait.
+    /// Waits for the name, then completes the start. A stop ends the wait.
     fn run(mut self) {
         let acquired = self.wait();
         self.driver.tries_no_more();
@@ -168,7 +167,7 @@ where
         drop_guarded(self);
     }
 
-    /// Tries to take the name until it has it; `None`: the consumer has ended.
+    /// Tries to take the name until it succeeds. Returns `None` if the consumer has ended.
     fn wait(&mut self) -> Result<Option<Acquired>, Error> {
         while self.driver.sleep_until_try(self.due) {
             match self.try_now() {
@@ -184,8 +183,7 @@ where
         acquire(&mut self.builder.progress, self.checked.keeps, &self.unstarted.tenure)
     }
 
-    /// Sets the time of the next try. An error that neither says that the name is in use nor may
-    /// heal is given back.
+    /// Schedules the next try, or returns the error if it is neither a name in use nor an outage.
     fn refused(&mut self, error: Error, now: &Now) -> Result<(), Error> {
         if is_outage(&error) {
             self.due = now.get() + self.driver.waits_out(&error, now);
@@ -197,7 +195,7 @@ where
         Ok(())
     }
 
-    /// Asks the source, with the settings that hold now.
+    /// Asks the source, with the settings as they are now.
     fn open(&mut self, acquired: Acquired) -> Result<Opened, Error> {
         (self.checked.limits, self.builder.stop_at) = self.driver.asked_meanwhile();
         self.builder.open(
@@ -212,7 +210,7 @@ where
     fn take_over(self, opened: Opened) {
         let Self { builder, driver, mut unstarted, checked, commits, runner, .. } = self;
         let Opened { mut acquired, inspected, window, recovered } = opened;
-        // Nobody else has the name now, so these metrics are of this consumer in any case.
+        // No other consumer has the name now, so these metrics are this one's.
         #[cfg(feature = "metrics")]
         self.metrics.into_iter().for_each(|metrics| metrics.begin(inspected.watermark.name()));
         let Builder { jobs, progress, clock, poll_every, on_processed, attempt_timeout, .. } = builder;
@@ -252,7 +250,7 @@ where
     }
 }
 
-/// Gives the name back: the consumer was stopped while it took it, and nothing has run.
+/// Gives the name back: the consumer was stopped during its takeover, and nothing has run.
 fn give_back<P: Progress>(mut takeover: Takeover, saver: Option<Saver<P>>, acquired: &mut Acquired) {
     let opened = takeover.recovered.as_ref().filter(|recovered| recovered.max_crashes.is_some());
     if let Some(life) = opened.and_then(|recovered| recovered.life.as_ref()) {

@@ -1,4 +1,4 @@
-//! The start of a consumer whose jobs' effects and completion are one atomic write.
+//! The start of a consumer that writes a job's effects and completion atomically.
 
 use super::{Builder, Consumer};
 use crate::base::error::Error;
@@ -12,19 +12,23 @@ use crate::run::worker::Job;
 use crate::source::Jobs;
 
 impl<J: Jobs> Builder<J, StoreProgress> {
-    /// Limits the bytes of effects that wait to be written; one job may have all of them. While
-    /// there are more, no job starts (backpressure): a slow store slows the jobs down, a failing
-    /// store stops them, and neither fills the memory. The effects of jobs that run already may
-    /// come on top. Default: 64 MiB. For [`start_transactional`](Self::start_transactional) and
-    /// [`start_batched_transactional`](Self::start_batched_transactional) alone.
+    /// Limits the bytes of effects that wait to be written. Default: 64 MiB.
+    ///
+    /// One job may have all of them. While there are more, no job starts (backpressure): a slow
+    /// store slows the jobs down, a failing store stops them, and neither fills the memory. The
+    /// effects of jobs already running may come on top. Only for
+    /// [`start_transactional`](Self::start_transactional) and
+    /// [`start_batched_transactional`](Self::start_batched_transactional).
     pub fn max_effects(mut self, bytes: usize) -> Self {
         self.asked.max_effects = Some(bytes);
         self
     }
 
-    /// Starts the consumer with *exactly once* effects. A job's [`Effects`] on tables of the
-    /// progress' store, its completion and the watermark are one atomic write: after any crash all
-    /// are there, or none. So each job has its effects exactly once, in whatever order jobs finish.
+    /// Starts the consumer with *exactly once* effects.
+    ///
+    /// A job's [`Effects`] on tables of the progress' store, its completion and the watermark are
+    /// one atomic write: after any crash all are there, or none. So each job has its effects
+    /// exactly once, in whatever order jobs finish.
     ///
     /// Many jobs share a write, and a job frees its slot as soon as it returns. The tables show its
     /// changes once they are written: at the latest when the watermark has passed the job.

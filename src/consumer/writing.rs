@@ -1,4 +1,4 @@
-//! The start of a consumer whose jobs' results are written in transactions of the user's.
+//! The start of a consumer that writes results in the user's own transactions.
 
 use super::{Builder, Consumer};
 use crate::base::error::Error;
@@ -11,21 +11,21 @@ use crate::run::worker::Job;
 use crate::run::writing::{Results, Writing};
 use crate::source::Jobs;
 
-/// Writes the results of jobs, with the closure of the user.
+/// Writes the results of jobs with the user's closure.
 struct Writer<W, R> {
     results: Results<R>,
-    /// The results in the transaction that is under way, or is tried again.
+    /// The results in the current transaction, kept for its retry.
     batch: Vec<(Index, R)>,
     /// Last, so that nothing is left to drop if its destructor panics.
     write: Guarded<W>,
 }
 
 impl<W, R> Writer<W, R> {
-    /// Takes the results of these jobs. False if one is not there.
+    /// Takes the results of these jobs. Returns false if one is missing.
     fn gather(&mut self, jobs: &[Index]) -> bool {
         let mut results = self.results.lock();
         if self.batch.len() == jobs.len() {
-            // It is tried again.
+            // It is a retry.
             return self.batch.iter().map(|(index, _)| index).eq(jobs);
         }
         let back = self.batch.drain(..).map(|(index, result)| (index, Guarded::new(result)));
@@ -35,7 +35,7 @@ impl<W, R> Writer<W, R> {
         self.batch.len() == jobs.len()
     }
 
-    /// Drops the results, whose destructors are the user's.
+    /// Drops the results, whose destructors are user code.
     fn drop_results(&mut self) {
         if std::mem::needs_drop::<R>() {
             self.batch.drain(..).for_each(drop_guarded);
@@ -62,7 +62,7 @@ where
         }
         let gathered = self.gather(jobs);
         debug_assert!(gathered, "each job that waits has its result");
-        // The results are lent as a whole, so they need not be shared between threads.
+        // The results are lent as a whole, so they need not be `Sync`.
         let (batch, write) = (&mut self.batch, &mut self.write);
         let outcome = commit(progress, saved, true, &mut |tx| match write.get_mut() {
             Some(write) if gathered => {
@@ -72,7 +72,7 @@ where
             _ => Err("the result of a job is gone".into()),
         });
         match &outcome {
-            // They are tried again together, or each alone.
+            // They are retried together, or each alone.
             Err(NotWritten::Error(CommitError::Retry(_))) => {}
             Err(NotWritten::Error(CommitError::Write(_))) if jobs.len() > 1 => {}
             _ => self.drop_results(),
@@ -82,13 +82,14 @@ where
 }
 
 impl<J: Jobs, P: Progress> Builder<J, P> {
-    /// Limits the jobs that have run and are not written yet. While there are as many, no job
-    /// starts (backpressure): a slow database slows the jobs down, and a failing one stops them.
-    /// The jobs that run already may come on top. Default: `max_search_ahead`, which bounds them in
-    /// every case. For [`start_writing`](Self::start_writing) alone.
+    /// Limits the jobs that have run and are not written yet. Default: `max_search_ahead`.
+    ///
+    /// While there are as many, no job starts (backpressure): a slow database slows the jobs down,
+    /// and a failing one stops them. Jobs already running may come on top. `max_search_ahead`
+    /// bounds them in every case. Only for [`start_writing`](Self::start_writing).
     ///
     /// If the progress does not [keep the jobs done ahead](Progress::keeps_done_ahead), jobs are
-    /// written in the order of their indices. Then this limits the width of the window.
+    /// written in index order, and this limits the width of the window.
     pub fn max_unwritten(mut self, jobs: u64) -> Self {
         self.asked.max_unwritten = Some(jobs);
         self
@@ -96,15 +97,16 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
 }
 
 impl<J: Jobs, P: Transactional> Builder<J, P> {
-    /// Starts the consumer with two closures: `run` runs the jobs in parallel, off the database,
-    /// and `write` writes the results of those that finished meanwhile. One transaction has these
-    /// writes, and the fact that the jobs are done. So each job has its rows *exactly once* (see
-    /// [`Transactional`], with an example).
+    /// Starts the consumer with `run` for the jobs and `write` for their results, *exactly once*.
     ///
-    /// There is one transaction at a time, with at most 4,096 jobs, in the order of their indices.
-    /// A job is done when it is written; until then it holds no slot of `max_processing`, and its
-    /// result waits in memory ([`max_unwritten`](Self::max_unwritten)). Between two transactions
-    /// there is at least the [`pace`](Progress::pace) of the progress, unless many jobs wait.
+    /// `run` runs the jobs in parallel, off the database. `write` writes the results of those that
+    /// finished meanwhile, in one transaction with the fact that the jobs are done. So each job has
+    /// its rows exactly once (see [`Transactional`], with an example).
+    ///
+    /// There is one transaction at a time, with at most 4,096 jobs in index order. A job is done
+    /// when it is written; until then it holds no slot of `max_processing`, and its result waits in
+    /// memory ([`max_unwritten`](Self::max_unwritten)). Two transactions are at least the
+    /// [`pace`](Progress::pace) of the progress apart, unless many jobs wait.
     ///
     /// If `write` fails or panics while the connection lives, nothing of that transaction is
     /// written. If it had several jobs, each of them is then written alone, once. A job that fails
@@ -113,11 +115,10 @@ impl<J: Jobs, P: Transactional> Builder<J, P> {
     /// ([`OnExhausted::Park`](crate::OnExhausted::Park), which needs no
     /// [`keeps_records`](Progress::keeps_records) here).
     ///
-    /// A stop writes everything that has run, and so does a halt; a progress that keeps the
-    /// watermark alone takes only what has no undone job below it, and the rest runs again. While
-    /// the consumer is paused, jobs that have run are written, too.
-    /// [`on_job_done`](Self::on_job_done) is called after a successful run, before the job is
-    /// written.
+    /// A stop or a halt writes everything that has run; a progress that keeps only the watermark
+    /// takes only jobs without an unfinished one below them, and the rest runs again. While the
+    /// consumer is paused, jobs that have run are still written. [`on_job_done`](Self::on_job_done)
+    /// is called after a successful run, before the job is written.
     ///
     /// A progress without transactions is refused by the compiler:
     ///
