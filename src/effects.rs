@@ -1,4 +1,4 @@
-//! The changes that a transactional job asks for.
+//! The changes that a transactional job requests.
 
 use crate::base::config::ConfigError;
 use crate::base::error::{Error, describe};
@@ -18,25 +18,25 @@ mod execute;
 mod seek;
 mod write;
 
-/// The changes that are made in one atomic write, or not at all. Two kinds of closures get it:
+/// Changes that are made in one atomic write, or not at all.
 ///
-/// * a job of [`Builder::start_transactional`](crate::Builder::start_transactional): its changes
-///   are in one write with the fact that the job is done,
-/// * [`Store::write`] and [`StoreProgress::remove_with`](crate::StoreProgress::remove_with), for
-///   changes outside of jobs.
+/// Two kinds of closures get it: a job of
+/// [`Builder::start_transactional`](crate::Builder::start_transactional), whose changes are in one
+/// write with the fact that the job is done; and [`Store::write`] and
+/// [`StoreProgress::remove_with`](crate::StoreProgress::remove_with), for changes outside of jobs.
 ///
-/// Nothing is changed before the closure has returned `Ok`; the effects of a closure that fails or
-/// panics vanish. Changes of one closure are made in their order, those of jobs that run side by
-/// side in the order in which the jobs finish.
+/// Nothing changes before the closure has returned `Ok`; the effects of a closure that fails or
+/// panics vanish. Changes of one closure are made in their order, those of concurrent jobs in the
+/// order in which the jobs finish.
 ///
-/// There are no reads in it: what a job reads from a [`Table`] and writes back may have been
-/// changed by another one meanwhile, which it would undo. [`add`](Self::add) is for that. A job
-/// that needs to read what an earlier one wrote needs `max_search_ahead(1)`, by which each is
-/// written before the next one starts.
+/// It has no reads: another job may change what a job reads from a [`Table`] before the job writes
+/// it back, which would undo that change. Use [`add`](Self::add) instead. A job that must read what
+/// an earlier one wrote needs `max_search_ahead(1)`, so that each job is written before the next
+/// starts.
 #[doc(alias("exactly once", "idempotent"))]
 pub struct Effects {
     pub(crate) changes: Changes,
-    /// The store whose tables and logs are meant.
+    /// The store whose tables and logs it accepts.
     store: Home,
     limit: usize,
     refused: Option<Refusal>,
@@ -45,7 +45,7 @@ pub struct Effects {
 #[cfg(feature = "seam")]
 type MakeError = Arc<dyn Fn() -> Error + Send + Sync>;
 
-/// The reason why a change was refused.
+/// Why a change was refused.
 #[derive(Clone)]
 enum Refusal {
     Foreign(&'static str, String),
@@ -53,10 +53,10 @@ enum Refusal {
     TooLarge(usize),
     Needed(String, Index, Option<Index>),
     Config(ConfigError),
-    /// Something that belongs to another crate, which makes the error anew.
+    /// A reason of another crate, which creates the error anew.
     #[cfg(feature = "seam")]
     Other(MakeError),
-    /// The log, and the text of the error. The caller of the change has got the error itself.
+    /// The log, and the text of the error. The caller of the change got the error itself.
     Item(String, String),
 }
 
@@ -75,11 +75,11 @@ impl From<Refusal> for Error {
     }
 }
 
-/// The bytes of a record beside its key and value, at most: a tag, a family and two lengths.
+/// The most bytes of a record beside its key and value: a tag, a family and two lengths.
 const OVERHEAD: usize = 16;
 
 impl Effects {
-    /// Collects the effects of a job in a buffer that is empty.
+    /// Collects the effects of a job in an empty buffer.
     pub(crate) fn new(changes: Changes, store: Home, limit: usize) -> Self {
         debug_assert!(changes.is_empty());
         Self { changes, store, limit, refused: None }
@@ -88,33 +88,31 @@ impl Effects {
     /// Sets the value of this key.
     ///
     /// # Errors
-    /// [`Error::Config`] for a table of another store, [`Error::ReadOnly`] for a table that was
-    /// taken from a read-only handle of the same store, [`Error::EffectsTooLarge`] when the effects
-    /// would take more than [`Builder::max_effects`](crate::Builder::max_effects), or than 64 MiB
-    /// in [`Store::write`]. An attempt or a write that was refused something fails, also if the
-    /// closure then returns `Ok`.
+    /// [`Error::Config`] for a table of another store, [`Error::ReadOnly`] for a table from a
+    /// read-only handle of the same store, [`Error::EffectsTooLarge`] if the effects would exceed
+    /// [`Builder::max_effects`](crate::Builder::max_effects), or 64 MiB in [`Store::write`]. An
+    /// attempt or a write that was refused a change fails even if the closure then returns `Ok`.
     pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
         let (key, value) = (key.as_ref(), value.as_ref());
         self.admit_row(table, key.len().saturating_add(value.len()))?;
         Ok(self.changes.put(table.family().id, &[table.key_prefix(), key], value)?)
     }
 
-    /// Removes this key; nothing happens when there is none.
+    /// Removes this key, if it exists.
     ///
     /// # Errors
-    /// Those of [`put`](Self::put).
+    /// The errors of [`put`](Self::put).
     pub fn delete(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<(), Error> {
         let key = key.as_ref();
         self.admit_row(table, key.len())?;
         Ok(self.changes.delete(table.family().id, &[table.key_prefix(), key])?)
     }
 
-    /// Removes all rows of this table, as one range: the cost does not grow with the rows. An
-    /// [`add`](Self::add) behind it counts from 0.
+    /// Removes all rows of this table as one range, at a cost that does not grow with the rows.
     ///
-    /// Rows that others put meanwhile are removed too if they were put before the write, and stay
-    /// if they were put after it. RocksDB gives back the disk space as it compacts. Until then each
-    /// read beside the removed range pays a little, so clear now and then, not in each job.
+    /// An [`add`](Self::add) after it counts from 0. Rows that others put before the write are
+    /// removed too; rows put after it stay. RocksDB frees the disk space as it compacts. Until then
+    /// each read next to the removed range pays a little, so clear now and then, not in each job.
     ///
     /// ```
     /// let store = waterline::Store::in_memory();
@@ -129,22 +127,22 @@ impl Effects {
     /// ```
     ///
     /// # Errors
-    /// Those of [`put`](Self::put).
+    /// The errors of [`put`](Self::put).
     pub fn clear(&mut self, table: &Table) -> Result<(), Error> {
         // The record has two keys of this length.
         self.admit_row(table, table.key_prefix().len())?;
         Ok(self.changes.clear_prefix(table.family(), table.key_prefix())?)
     }
 
-    /// Removes all items of a log, as one range: those that are there when it is written, and those
-    /// that were pushed before it in the same closure. The log goes on counting.
+    /// Removes all items of a log as one range. The log's indices go on.
     ///
-    /// An item that is pushed by somebody else meanwhile, and that a consumer needs by then, stays.
-    /// A consumer that starts at the moment of the write may come too late for the items. It then
+    /// This removes what is there when it is written, and what the same closure pushed before. An
+    /// item that another caller pushes meanwhile, and that a consumer needs by then, stays. A
+    /// consumer that starts at the moment of the write may come too late for the items. It then
     /// halts with [`Error::Truncated`], and skips nothing.
     ///
-    /// Each removed range slows the reads beside it until RocksDB has compacted it away, and the
-    /// disk is flushed behind it. So clear now and then, not in each job.
+    /// Each removed range slows the reads next to it until RocksDB has compacted it away, and the
+    /// disk is flushed after it. So clear now and then, not in each job.
     ///
     /// ```
     /// use waterline::Jobs;
@@ -161,8 +159,8 @@ impl Effects {
     /// ```
     ///
     /// # Errors
-    /// Those of [`put`](Self::put), and [`Error::Needed`] if a consumer that is running on this
-    /// log, or one that it [retains](JobLog::retain) items for, has not processed all of them.
+    /// The errors of [`put`](Self::put), and [`Error::Needed`] if a consumer that runs on this log,
+    /// or one for which it [retains](JobLog::retain) items, has not processed all of them.
     pub fn clear_log<T, C>(&mut self, log: &JobLog<T, C>) -> Result<(), Error> {
         self.admit(log.store(), "log", log.name(), 0)?;
         match log.clear_op() {
@@ -175,17 +173,17 @@ impl Effects {
         Ok(())
     }
 
-    /// Adds to the counter under this key, which [`Table::counter`] reads, and which is 0 while
-    /// there is none: however many jobs add to it side by side, none is lost and none counts twice.
+    /// Adds to the counter under this key, which [`Table::counter`] reads.
     ///
-    /// Only the write shows that something else than a counter is under the key, or that the sum is
-    /// too large for 64 bits. That is a bug of the job, and no retry mends it. So the job fails for
-    /// good, also where retries are left: nothing of its effects is written, it is not done, and
-    /// the consumer halts at it with [`Error::Job`]. The source of that error is an
-    /// [`Error::Counter`], which names the table and the key. The effects of all other jobs are
-    /// written, those of higher indices too. Mend the value, and the next life runs the job again.
+    /// A missing counter is 0. However many jobs add to it concurrently, no addition is lost or
+    /// counted twice. Only the write finds that the key holds no counter, or that the sum does not
+    /// fit 64 bits. That is a bug of the job, which no retry mends, so the job fails for good even
+    /// if retries are left: nothing of its effects is written, it is not done, and the consumer
+    /// halts at it with [`Error::Job`], whose source is an [`Error::Counter`] with the table and
+    /// the key. The effects of all other jobs are written, even those of higher indices. Mend the
+    /// value, and the next life runs the job again.
     ///
-    /// By then [`on_job_done`](crate::Builder::on_job_done) was called for the job.
+    /// [`on_job_done`](crate::Builder::on_job_done) has been called for the job by then.
     ///
     /// ```
     /// use waterline::{Consumer, Error, MemoryJobs, Store};
@@ -213,7 +211,7 @@ impl Effects {
     /// ```
     ///
     /// # Errors
-    /// Those of [`put`](Self::put).
+    /// The errors of [`put`](Self::put).
     pub fn add(&mut self, table: &Table, key: impl AsRef<[u8]>, by: i64) -> Result<(), Error> {
         let key = key.as_ref();
         self.admit_row(table, key.len().saturating_add(Add::size(0)))?;
@@ -221,11 +219,10 @@ impl Effects {
         Ok(())
     }
 
-    /// Appends an item to a log. It gets its index when it is written, and whoever consumes the log
-    /// is rung.
+    /// Appends an item to a log. The write assigns its index, and wakes the log's consumers.
     ///
     /// # Errors
-    /// Those of [`put`](Self::put), and [`Error::Item`] when the [`Codec`] of the log cannot encode
+    /// The errors of [`put`](Self::put), and [`Error::Item`] if the log's [`Codec`] cannot encode
     /// it, or panics.
     #[doc(alias = "outbox")]
     pub fn push<T, C: Codec<T>>(&mut self, log: &JobLog<T, C>, item: &T) -> Result<(), Error> {
@@ -235,7 +232,7 @@ impl Effects {
             return Err(Error::Item { log: log.name().to_owned(), source });
         }
         if value.len() >= LARGEST as usize - 64 {
-            // Found when the save is made, it would fail for the other jobs too.
+            // Found only at the save, it would fail the other jobs too.
             let reason = format!("it has {} bytes, and {} is the limit", value.len(), LARGEST - 64);
             self.refuse(Refusal::Item(log.name().to_owned(), reason.clone()));
             return Err(Error::Item { log: log.name().to_owned(), source: reason.into() });
@@ -245,23 +242,23 @@ impl Effects {
         Ok(())
     }
 
-    /// Checks that the job may ask for so much more of this table.
+    /// Checks that the job may request this much more of this table.
     fn admit_row(&mut self, table: &Table, length: usize) -> Result<(), Error> {
         self.admit(table.store(), "table", table.name(), length.saturating_add(table.key_prefix().len()))
     }
 
-    /// Refuses something that cannot be, and returns the error.
+    /// Refuses a change for a wrong setting, and returns the error.
     pub(crate) fn refuse_config(&mut self, config: ConfigError) -> Error {
         self.refuse(Refusal::Config(config))
     }
 
-    /// Refuses something for an error that this makes, and returns the error.
+    /// Refuses a change with the error that `make` creates, and returns the error.
     #[cfg(feature = "seam")]
     pub(crate) fn refuse_for(&mut self, make: impl Fn() -> Error + Send + Sync + 'static) -> Error {
         self.refuse(Refusal::Other(Arc::new(make)))
     }
 
-    /// Checks that the job may ask for so many more bytes of this store.
+    /// Checks that the job may request this many more bytes of this store.
     pub(crate) fn admit(&mut self, store: &Store, what: &'static str, name: &str, length: usize) -> Result<(), Error> {
         if store.home() != self.store {
             Err(self.refuse(Refusal::Foreign(what, name.to_owned())))
@@ -272,7 +269,6 @@ impl Effects {
         }
     }
 
-    /// Checks that the job may ask for so many more bytes.
     fn admit_more(&mut self, length: usize) -> Result<(), Error> {
         let more = length.saturating_add(OVERHEAD);
         if self.changes.len().saturating_add(more) > self.limit {
@@ -286,7 +282,7 @@ impl Effects {
         refused.into()
     }
 
-    /// Returns the changes that the job asks for, and the error if it was refused one.
+    /// Returns the requested changes, and an error if one was refused.
     pub(crate) fn finish(self) -> (Changes, Result<(), Error>) {
         (self.changes, self.refused.map_or(Ok(()), |refused| Err(refused.into())))
     }

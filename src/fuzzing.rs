@@ -1,7 +1,7 @@
 //! The bodies of the fuzzers in `fuzz/`. Each takes any bytes, and panics if a promise is broken.
 //!
-//! They are here so that the ordinary tests run them too, briefly. Every string of bytes means
-//! something, and a small change of the bytes is a small change of the meaning.
+//! They are here so that the ordinary tests run them briefly, too. All bytes are valid input, and a
+//! small change of the bytes is a small change of the test.
 
 use crate::base::error::Error;
 use crate::base::index::Index;
@@ -17,13 +17,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use crate::store::disk::{Disk, Record};
 
-/// The most choices of one trial. The model, which is made of sets, does that many in a moment.
+/// The most choices of one trial: the model, which is made of sets, runs that many in a moment.
 const MOST_CHOICES: usize = 400;
 
 /// The most rows of one trial of tables.
 const MOST_ROWS: usize = 64;
 
-/// The bytes that are not yet used. After their end there are zeros.
+/// The input that is not yet used, followed by zeros without end.
 #[derive(Debug)]
 pub struct Input<'a>(pub &'a [u8]);
 
@@ -43,8 +43,8 @@ impl<'a> Input<'a> {
         core::array::from_fn(|_| self.byte())
     }
 
-    /// Takes as many bytes as the next byte says, or as there are. Mostly few, so that something is
-    /// left for the next step.
+    /// Takes as many bytes as the next byte says, if there are as many. Usually few, so that some
+    /// are left for the next step.
     pub fn some(&mut self) -> &'a [u8] {
         let length = match self.byte() {
             few @ 0..224 => few % 8,
@@ -61,15 +61,15 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Takes the bytes as a sequence of choices, for the window and its simple model side by side.
+/// Runs the bytes as a sequence of choices, on the window and on its simple model.
 ///
 /// # Panics
-/// If the two differ, if one of the window's promises is broken, and if the window stalls.
+/// If the two differ, the window breaks one of its promises, or the window stalls.
 pub fn window(bytes: &[u8]) {
     let mut input = Input(bytes);
     let [first, processing, ahead, stop] = input.array().map(u64::from);
     let first = if first % 2 == 0 { first / 2 } else { Index::MAX - 1 - first / 2 };
-    // The index may also be a little below the first one.
+    // The index may be a little below the first one, too.
     let stop_at = (stop % 2 == 1).then(|| first.saturating_add(stop).saturating_sub(5).min(Index::MAX - 1));
     let mut trial = Trial::new(first, limits(processing as u8, ahead as u8), stop_at, processing >= 128);
     for _ in 0..MOST_CHOICES {
@@ -118,12 +118,12 @@ fn choice(input: &mut Input<'_>) -> Option<Choice> {
     })
 }
 
-/// Takes the bytes as the content of a database: values that were never ours, values of ours that
-/// were damaged, and rows of tables.
+/// Reads the bytes as the content of a database: foreign values, damaged values, and rows of
+/// tables.
 ///
 /// # Panics
-/// If a value is read that would not be written so; if damage that the checksum always shows is not
-/// refused; if a refusal is neither [`Error::Corrupt`] nor [`Error::Format`], or changes the
+/// If a value is read that would be written differently; if damage that the checksum always shows
+/// is not refused; if a refusal is neither [`Error::Corrupt`] nor [`Error::Format`], or changes the
 /// database; and if a row appears that was not put, or one is lost.
 pub fn stored(bytes: &[u8]) {
     let mut input = Input(bytes);
@@ -145,7 +145,7 @@ impl Kind {
         }
     }
 
-    /// Makes up the content of a value.
+    /// Invents the content of a value.
     fn say(self, input: &mut Input<'_>) -> Said {
         let index = Index::from_be_bytes(input.array());
         let next = match self {
@@ -163,8 +163,8 @@ impl Kind {
     }
 }
 
-/// Checks a value that was never ours, with a checksum that fits. If it can be read, writing it
-/// must give the same bytes.
+/// Checks a foreign value with a matching checksum. If it can be read, writing it must give the
+/// same bytes.
 fn foreign(input: &mut Input<'_>) {
     let (kind, name, body) = (Kind::of(input), input.name(), input.0);
     let sealed = [body, &kind.checksum(&name, body)].concat();
@@ -177,9 +177,9 @@ fn foreign(input: &mut Input<'_>) {
     }
 }
 
-/// Damages a value of ours in ways that a CRC-32 always shows: at most four bytes in a row are
-/// wrong, in the content or in the checksum. (Wider damage stays hidden once in four thousand
-/// million times, and a fuzzer that solves equations finds that once.)
+/// Damages one of our values in ways that a CRC-32 always detects: at most four bytes in a row, in
+/// the content or in the checksum. (Wider damage goes undetected once in four thousand million
+/// times, and a fuzzer that solves equations finds that case.)
 fn damaged(input: &mut Input<'_>) {
     let start: [u8; 4] = input.array().map(|byte| byte % 128);
     let tail = input.name();
@@ -206,7 +206,7 @@ fn damaged(input: &mut Input<'_>) {
     assert_eq!(kind.read(&name, &whole[..cut]), None, "promise 8: a value that is cut off");
 }
 
-/// Puts anything at all into a database, in the places of the format and of a progress.
+/// Puts arbitrary bytes into a database under the keys of the format and of a progress.
 fn database(input: &mut Input<'_>) {
     let name = input.name();
     let present = of_store::encode(&BTreeSet::new());
@@ -256,8 +256,7 @@ fn database(input: &mut Input<'_>) {
     }
 }
 
-/// Loads a progress with this stored value. It must be what the value says, or refused with the
-/// reason.
+/// Loads a progress with this stored value, which must be decoded or refused for the right reason.
 fn load(store: &Store, name: &str, value: Option<&[u8]>) {
     let read = value.map(|value| format::decode_page(name, value).map(|page| page.last_processed));
     match store.progress(name).last_processed() {
@@ -268,7 +267,7 @@ fn load(store: &Store, name: &str, value: Option<&[u8]>) {
     }
 }
 
-/// Removes a progress, whatever its value is.
+/// Removes a progress, whatever its stored value is.
 fn forget(store: &Store, name: &str) {
     let removed = store.progress(name).remove();
     assert_eq!(removed.is_ok(), fits(name), "{removed:?}");

@@ -1,5 +1,5 @@
-// README.md defines its links at its end. If a link is defined twice, Markdown takes the first
-// definition: so these lead to a page of this documentation, or to the file on docs.rs.
+// README.md defines its links at its end. Markdown takes the first definition of a link, so these
+// ones lead to a page of this documentation, or to the file on docs.rs.
 #![cfg_attr(
     all(feature = "rocksdb", any(feature = "tokio", not(doctest))),
     doc = concat!(
@@ -36,35 +36,34 @@
 //!   (retries, prefetch, backpressure).
 //! * [`Jobs`]: the source that you implement; [`MemoryJobs`] for tests.
 //! * [`Worker`], [`Job`], [`Done`]: the code that you run.
-//! * [`Handle`], [`Status`], [`Blocked`], [`Ended`], [`Watermark`]: to watch and steer a consumer
+//! * [`Handle`], [`Status`], [`Blocked`], [`Ended`], [`Watermark`]: watch and steer a consumer
 //!   (lag, throughput).
 //! * [`Verdict`], [`Advice`]: whether it needs an operator, and what helps (health check).
-//! * [`Observer`], [`Event`], [`AttemptOutcome`]: to hear of everything that happens (events,
-//!   hooks).
+//! * [`Observer`], [`Event`], [`AttemptOutcome`]: hear of everything that happens (events, hooks).
 //! * [`Pipeline`], [`Stage`], [`Gated`]: consumers that follow each other.
 //! * [`Store`], [`Table`], [`Progress`]: the watermark, and rows beside it.
-//! * [`JobLog`], [`Codec`], [`Json`], [`Bytes`]: a durable log of items, which one stage hands to
+//! * [`JobLog`], [`Codec`], [`Json`], [`Bytes`]: a durable log of items, which one stage passes to
 //!   the next one.
-//! * [`exactly_once`]: a program whose effects are made once, and one with stages.
-//! * A queue of jobs that are pushed one by one, run later, are tried again, and die visibly is the
-//!   crate [`waterline-queue`](https://docs.rs/waterline-queue). It lives in the same [`Store`].
+//! * [`exactly_once`]: a program with exactly-once effects, and one with stages.
+//! * For a queue of jobs that are pushed one by one, scheduled, retried, and visibly dead after
+//!   their last attempt, see the crate [`waterline-queue`](https://docs.rs/waterline-queue). It
+//!   uses the same [`Store`].
 //! * [`OnExhausted`], [`Failure`], [`Parked`]: jobs that fail for good, or are not ready.
-//! * [`StoreProgress::seek`], [`StoreProgress::skip`], [`Move`]: to move a progress by hand, with a
+//! * [`StoreProgress::seek`], [`StoreProgress::skip`], [`Move`]: move a progress by hand, with a
 //!   history.
 //! * [`Saved`], [`SaveError`], [`Tenure`]: the parts for an engine of your own.
-//! * [`design`]: the parts and their work. [`storage`]: the stored format, and the guarantees that
-//!   the disk must give.
+//! * [`design`]: the parts and what they do. [`storage`]: the stored format, and the guarantees
+//!   that the disk must give.
 //! * [`failures`]: retries, parked jobs, crashes, timeouts, moves by hand.
-//! * [`service`]: the lines of the log, metrics, a standby, a look from beside.
-//! * [`operating`]: what each reason to stand still asks for, alarms, backup and restore, upgrade,
+//! * [`service`]: log lines, metrics, a standby, inspection from another process.
+//! * [`operating`]: what to do for each reason to wait, alerts, backup and restore, upgrades,
 //!   moving to another machine.
-//! * [`async_code`]: a consumer beside futures.
+//! * [`async_code`]: a consumer in async code.
 //! * [`your_database`]: progress and results in a database of yours, in one transaction
 //!   ([`Transactional`], [`Sparse`]), and tests of it.
-//! * [`costs`]: the cost of a job, beside a floor. [`compare`]: beside what people would pick
-//!   instead.
-//! * [`why`]: the cases for another tool: rayon, a channel, a job queue on a server, Kafka
-//!   (consumer groups).
+//! * [`costs`]: the cost of a job, next to a floor. [`compare`]: next to the alternatives.
+//! * [`why`]: when to use another tool: rayon, a channel, a job queue on a server, Kafka (consumer
+//!   groups).
 #![cfg_attr(
     feature = "tokio",
     doc = "* [`Builder::start_async`], [`AsyncJobs`]: jobs and sources that are futures on a tokio runtime."
@@ -79,7 +78,7 @@
 )]
 // Tests of the library may read clocks.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
-// What the seam shows is no API. Each set of features without it looks at all that is one.
+// The seam is no public API. Builds without it check everything that is one.
 #![cfg_attr(
     feature = "seam",
     allow(missing_docs, missing_debug_implementations, rustdoc::private_intra_doc_links),
@@ -148,16 +147,15 @@ pub use source::{AsyncJobs, OnRuntime};
 pub use source::{Confirmed, Gate, Gated, Item, Jobs, MemoryJobs, Sparse, SparseError};
 pub use store::{Durability, Engine, Rows, Store, StoreOptions, Table};
 
-// The pages. A program of this one needs `tokio`, so without it the page is shown, and no program
-// of it is run.
+// The pages. The programs of this one need `tokio`, so without it none of them is run.
 #[cfg_attr(any(feature = "tokio", not(doctest)), doc = include_str!("../docs/async.md"))]
 pub mod async_code {}
 
 #[doc = include_str!("../docs/service.md")]
 pub mod service {}
 
-// Rustdoc has no files beside a page. These definitions of links hold the plots, and go before
-// those of the page.
+// Rustdoc keeps no files beside a page. These link definitions contain the plots, and must come
+// before those of the page.
 #[doc = include_str!("../docs/plots.txt")]
 #[doc = include_str!("../docs/compare.md")]
 pub mod compare {}

@@ -1,4 +1,4 @@
-//! The thread that tells the user what was processed: serial, in order, without a gap.
+//! The thread that calls `on_processed`: one call at a time, in order, without a gap.
 
 use crate::base::caught::Failure;
 use crate::base::guard::{drop_guarded, guarded};
@@ -6,11 +6,11 @@ use crate::base::index::Index;
 use crate::base::sync::Arc;
 use std::ops::RangeInclusive;
 
-/// The one that has the news.
+/// The source of the news: the driver.
 pub(crate) trait NewsPort: Send + Sync + 'static {
-    /// Blocks until something was saved; `None` when nothing will be any more.
+    /// Blocks until something was saved. Returns `None` once nothing will be any more.
     fn news(&self) -> Option<RangeInclusive<Index>>;
-    /// The callback panicked; it is not called again.
+    /// Reports that the callback panicked; it is not called again.
     fn panicked(&self, run: RangeInclusive<Index>, panic: Failure);
 }
 

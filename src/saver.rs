@@ -1,4 +1,4 @@
-//! The thread around a progress of the user's own, which saves while jobs go on.
+//! The thread that saves a user's own progress while jobs go on.
 
 use crate::base::clock::{Clock, Waits};
 use crate::base::error::Error;
@@ -17,7 +17,7 @@ enum SaverMessage {
         desk: Arc<dyn SavePort>,
         hurry: bool,
     },
-    /// The wait is cut short.
+    /// Cuts the wait short.
     Hurry,
     /// The clock was set.
     Clock,
@@ -29,13 +29,13 @@ pub(crate) struct SaverHandle(Sender<SaverMessage>);
 /// The messages that have arrived.
 struct Inbox(Receiver<SaverMessage>);
 
-// The channel is compiled here, and not again for each type of progress.
+// Not generic, so that the channel is compiled once and not for each type of progress.
 impl Inbox {
     fn try_recv(&self) -> Result<SaverMessage, TryRecvError> {
         self.0.try_recv()
     }
 
-    /// Waits for a message until this time, if there is one.
+    /// Waits for a message until this time, if any.
     fn recv_until(&self, until: Option<Instant>) -> Option<SaverMessage> {
         match until {
             Some(until) => self.0.recv_deadline(until).ok(),
@@ -51,15 +51,15 @@ pub(crate) struct Saver<P> {
     progress: Arc<Mutex<P>>,
     keeps: Keeps<P>,
     asked: Option<DueSave>,
-    /// The end of the pace after the last save.
+    /// The end of the pause after the last save.
     paced: When,
 }
 
-/// The content of a save.
+/// What a save contains.
 pub(crate) enum Keeps<P> {
-    /// The watermark alone.
+    /// Only the watermark.
     Watermark,
-    /// Everything that is done.
+    /// Everything done.
     All,
     /// The records of single jobs as well.
     Records(Box<Recorded<P>>),
@@ -67,9 +67,9 @@ pub(crate) enum Keeps<P> {
 
 /// The parts of a save that has records.
 pub(crate) struct Recorded<P> {
-    /// True if the progress keeps the jobs that are done above the watermark.
+    /// True if the progress keeps the jobs done above the watermark.
     done_ahead: bool,
-    /// Writes the results of jobs with the save, if the jobs have results.
+    /// Writes the results of jobs with the save, if there are any.
     commits: Option<Box<dyn Commits<P>>>,
     /// The records that are not saved yet.
     changes: Vec<Changes>,
@@ -81,13 +81,13 @@ impl<P> Keeps<P> {
     }
 }
 
-/// A save that was asked for and not made.
+/// A save that was requested and not made.
 struct DueSave {
     desk: Arc<dyn SavePort>,
     when: When,
 }
 
-/// The time at which a save is made. A call to hurry makes each of them the first.
+/// When a requested save is due. A call to hurry makes each of them `AtOnce`.
 #[derive(Clone, Copy)]
 enum When {
     AtOnce,
@@ -102,7 +102,7 @@ impl When {
     }
 }
 
-/// Returns both sides. The progress is shared with the one that keeps its name in use.
+/// Creates both sides. The progress is shared with the owner that keeps its name in use.
 pub(crate) fn saver<P: Progress>(progress: Arc<Mutex<P>>, keeps: Keeps<P>, clock: Clock) -> (SaverHandle, Saver<P>) {
     let (handle, inbox) = channel();
     (handle, Saver { inbox, clock, progress, keeps, asked: None, paced: When::AtOnce })
@@ -133,7 +133,7 @@ impl Waits for SaverHandle {
 impl<P: Progress> Saver<P> {
     pub(crate) fn run(mut self) {
         loop {
-            // A clock that is set after this moment sends a message.
+            // If the clock is set after this moment, a message says so.
             let now = self.clock.when_asked();
             let heard = match self.step(&now) {
                 Sleep::No | Sleep::Spin | Sleep::Awhile(_) => continue,
@@ -145,7 +145,7 @@ impl<P: Progress> Saver<P> {
         drop_guarded(self.progress);
     }
 
-    /// Closes the record of a life in which nothing ran, in place of [`run`](Self::run).
+    /// Closes the record of a life in which nothing ran, instead of [`run`](Self::run).
     pub(crate) fn close_unused(self, closed: &Life, saved: &mut Saved, name: &str) -> Result<(), Error> {
         let Keeps::Records(mut recorded) = self.keeps else { return Ok(()) };
         let commits = recorded.commits.as_deref_mut().map(|commits| commits as _);
@@ -159,13 +159,13 @@ impl<P: Progress> Saver<P> {
                 let when = if hurry || desk.is_hurried() { When::AtOnce } else { self.paced };
                 self.asked = Some(DueSave { desk, when });
             }
-            // It may come late, after the save that it meant, or before it was asked for.
+            // It may come late, after the save that it meant, or before the request.
             SaverMessage::Hurry => self.asked.iter_mut().for_each(|asked| asked.when = When::AtOnce),
             SaverMessage::Clock => {}
         }
     }
 
-    /// Takes what has arrived, and saves if it is time to.
+    /// Takes the messages that have arrived, and saves if a save is due.
     pub(crate) fn step(&mut self, now: &Now) -> Sleep {
         loop {
             if let Some(asked) = self.asked.take() {
@@ -187,7 +187,7 @@ impl<P: Progress> Saver<P> {
                     return Sleep::Until(Some(*at));
                 }
                 (Err(TryRecvError::Empty), Some(_)) => return Sleep::Until(None),
-                // The end waits for this save alone.
+                // The end waits only for this save.
                 (Err(TryRecvError::Disconnected), Some(asked)) => asked.when = When::AtOnce,
                 (Err(TryRecvError::Disconnected), None) => return Sleep::End,
             }
@@ -221,17 +221,17 @@ impl<P: Progress> Saver<P> {
         }
     }
 
-    /// Returns the end of the pace after a save.
+    /// Returns when the pause after a save ends.
     fn paced(&self) -> When {
         // A progress that panics has no pace of its own.
         let pace = guarded(|| Ok(self.progress.lock().pace())).unwrap_or(SAVE_PACE);
-        // The least pace only gathers jobs, as a store's writer does by the time of the machine.
+        // The least pace only gathers jobs, for which a store's writer uses the machine's time.
         let is_none = self.clock.is_manual() && pace <= SAVE_PACE;
         if is_none { When::AtOnce } else { When::after(pace, &self.clock) }
     }
 
-    /// Saves what is true now; `None`: nothing any more. All that is done is listed only for a
-    /// progress that keeps it.
+    /// Saves the current state. Returns `None` if there is nothing more to save. Everything done is
+    /// listed only for a progress that keeps it.
     fn try_save(&mut self, desk: &dyn SavePort) -> Option<Result<(), NotWritten>> {
         let Self { progress, keeps, .. } = self;
         let saved = match keeps {
@@ -249,7 +249,7 @@ impl<P: Progress> Saver<P> {
 }
 
 impl<P: Progress> Recorded<P> {
-    /// Saves everything with the records that are new, and with the results of jobs.
+    /// Saves everything with the new records and the results of jobs.
     fn try_save(&mut self, progress: &Mutex<P>, desk: &dyn SavePort) -> Option<Result<(), NotWritten>> {
         let mut snapshot = desk.snapshot(true, &mut self.changes)?;
         let (batch, life) = (snapshot.batch.take().unwrap_or_default(), snapshot.life.take());
@@ -259,7 +259,7 @@ impl<P: Progress> Recorded<P> {
         life.iter().for_each(|life| records.put_life(life));
         let mut saved = snapshot.into_saved().expect("all of it was asked for");
         if !self.done_ahead {
-            // Only parked jobs are done there, and their records say so.
+            // Only parked jobs are done above the watermark, and their records say so.
             saved.done.clear();
         }
         (saved.records, saved.parked) = records.list();
@@ -268,7 +268,7 @@ impl<P: Progress> Recorded<P> {
             None => save_all(progress, &saved),
         };
         let outcome = match outcome {
-            // There is nothing of the user's in it.
+            // It contains nothing of the user's, so it is no failure of a job.
             Err(NotWritten::Error(CommitError::Write(error))) if batch.jobs.is_empty() => {
                 Err(NotWritten::Error(CommitError::Retry(error)))
             }
@@ -297,7 +297,7 @@ mod tests {
     use crate::commit::changes::{Changes, Refused};
     use crate::progress::{Checkpoint, DoneAhead, Saved, Snapshot};
 
-    /// Counts how often it lists the watermark, and how often all that is done.
+    /// Counts how often it is asked for the watermark, and how often for everything done.
     #[derive(Default)]
     struct Counting(Mutex<(u32, u32)>);
 

@@ -1,7 +1,7 @@
-//! What the queue builds on, for the crates of this project alone.
+//! What the other crates of this project build on.
 //!
-//! It is no part of the API: any version may change it, so a crate that uses it names one version
-//! (`=`). Each name is here with a sentence, and no other file makes one public.
+//! It is no part of the API: any version may change it, so a crate that uses it pins one version
+//! (`=`). Every name that crosses the seam is listed here, and no other file makes one public.
 #![allow(missing_docs, clippy::missing_errors_doc, reason = "only the crates of this project use it")]
 
 use crate::base::advice::{Advice, Verdict};
@@ -24,38 +24,38 @@ use std::time::{Duration, Instant};
 pub use crate::commit::changes::Changes;
 /// The store that changes are meant for.
 pub use crate::commit::changes::Home;
-/// A batch that is being made.
+/// A batch that is being built.
 pub use crate::commit::draft::Draft;
-/// A call that is made within a batch.
+/// A call that runs within a batch.
 pub use crate::commit::intent::Intent;
-/// The answer of an intent, for whoever waits for it.
+/// The answer of an intent, for the caller that waits for it.
 pub use crate::commit::intent::Ticket;
 /// The error of an intent whose batch was not written.
 pub use crate::commit::intent::failed;
-/// The database as a batch leaves it.
+/// The database as it will be after the batch.
 pub use crate::commit::overlay::Overlay;
-/// Work that is left until a batch is written.
+/// Work that is deferred until a batch is written.
 pub use crate::commit::participant::Cleanup;
-/// A part of the store that takes operations, and makes them within a batch.
+/// A part of the store that accepts operations and runs them within a batch.
 pub use crate::commit::participant::Participant;
-/// The error that fails one job alone.
+/// The error that fails only one job.
 pub use crate::commit::refusal::Refusal;
-/// A sealed record that is read.
+/// Reads a sealed record.
 pub use crate::commit::sealed::Fields;
 /// A kind of sealed record.
 pub use crate::commit::sealed::Kind;
-/// The bytes of a checksum.
+/// The length of a checksum in bytes.
 pub use crate::commit::sealed::SUM;
-/// A sealed record that is written.
+/// Writes a sealed record.
 pub use crate::commit::sealed::Writer;
 
-// The database below.
+// The database underneath.
 
 /// A family of records: its name, and its number in this database.
 pub use crate::kv::Family;
-/// Keys from one on, up to another one.
+/// Keys from a first one up to an excluded end.
 pub use crate::kv::KeyRange;
-/// The database, whichever engine it is.
+/// The database, whatever its engine.
 pub use crate::kv::Kv;
 /// The order of a scan.
 pub use crate::kv::Order;
@@ -63,71 +63,71 @@ pub use crate::kv::Order;
 pub use crate::kv::batch::FamilyId;
 /// Records that are put and deleted together.
 pub use crate::kv::batch::Records;
-/// The first key behind all those with this prefix.
+/// The first key after all keys with this prefix.
 pub use crate::kv::prefix_end;
 
 // Threads.
 
-/// Tasks that are to be woken once no lock is held.
+/// Tasks to wake once no lock is held.
 pub use crate::base::wakers::Called;
 /// Tasks that wait at one place.
 pub use crate::base::wakers::Tasks;
-/// Waits, as a task, until a look at the state has an answer.
+/// Waits asynchronously until a look at the state has an answer.
 #[cfg(feature = "tokio")]
 pub use crate::base::wakers::wait_at;
-/// Awaits a future for a time.
+/// Awaits a future for a limited time.
 #[cfg(feature = "tokio")]
 pub use crate::base::wakers::within;
-/// The threads of a runner.
+/// The worker threads of a runner.
 pub use crate::crew::Crew;
-/// The part that has a crew and its work.
+/// The owner of a crew and its work.
 pub use crate::crew::Host;
-/// Marks a thread as one of a crew.
+/// Marks a thread as part of a crew.
 pub use crate::crew::Own;
-/// The threads of a crew that are counted under the lock of the work.
+/// The thread counts of a crew, guarded by the lock of the work.
 pub use crate::crew::Roster;
 
-// Words.
+// Shared types and helpers.
 
-/// The text of the metric of a verdict.
+/// The help text of the metrics that show a verdict.
 #[cfg(feature = "metrics")]
 pub use crate::base::advice::VERDICT;
 /// Hears that a test has set a clock.
 pub use crate::base::clock::Waits as ClockWaits;
-/// Refuses a timeout of no time.
+/// Refuses a timeout of zero.
 pub use crate::base::config::check_attempt_timeout;
-/// Refuses a number of 0 crashes.
+/// Refuses a limit of 0 crashes.
 pub use crate::base::config::check_max_crashes;
-/// Refuses a pool of 0 jobs.
+/// Refuses a pool for 0 jobs.
 pub use crate::base::config::check_max_processing;
 /// Refuses a number outside its range.
 pub use crate::base::config::check_number;
-/// Refuses a setting that cannot be kept to.
+/// Refuses an unsupported setting.
 pub use crate::base::config::check_supported;
 /// Refuses a 0.
 pub use crate::base::config::check_zero;
 /// An error and its causes, in one line.
 pub use crate::base::error::describe;
-/// What an error says about the attempt that failed with it.
+/// The fate that an error gives its job.
 pub use crate::base::failure::Verdict as FailureVerdict;
-/// What this error says about it.
+/// Returns the fate that this error gives its job.
 pub use crate::base::failure::verdict as failure_verdict;
-/// Drops a value of the user's, whose destructor may panic.
+/// Drops a user's value, whose destructor may panic.
 pub use crate::base::guard::drop_guarded;
-/// Calls code of the user's, which may panic.
+/// Calls user code, which may panic.
 pub use crate::base::guard::guarded;
 /// The name of this machine.
 pub use crate::base::process::host;
-/// The recorder of metrics that the program has installed.
+/// The metrics recorder that the program has installed.
 #[cfg(feature = "metrics")]
 pub use crate::base::recorder::Recorder;
-/// The growth of the back-off of a retry.
+/// How the back-off of a retry grows.
 pub use crate::base::retry::Growth;
-/// A time as milliseconds since 1970.
+/// Converts a time to milliseconds since 1970.
 pub use crate::base::time::millis;
-/// The monotonic clock, which one file reads.
+/// Reads the monotonic clock.
 pub use crate::base::time::now;
-/// Macros: a value as `serde` writes it, and `{:#?}` of an error.
+/// Macros: `Serialize` of a struct, and `{:#?}` of an error.
 pub use crate::{fields, structure};
 
 // A store.
@@ -137,28 +137,27 @@ pub fn kv(store: &Store) -> &dyn Kv {
     store.kv()
 }
 
-/// The families of queues: that of their rows and payloads, and that of the entries by which they
-/// find their next job.
+/// The families of queues: rows with payloads, and the index entries that find the next job.
 pub fn queue_families(store: &Store) -> Result<[Family; 2], Error> {
     Ok([store.family(QUEUE)?, store.family(READY)?])
 }
 
-/// Starts the thread that writes, if it does not run yet.
+/// Starts the writer thread, if it does not run yet.
 pub fn start_writer(store: &Store) -> Result<(), Error> {
     store.writer().start().map_err(|source| Error::Spawn { source })
 }
 
-/// Leaves an intent for the next batch, and writes that unless another thread does.
+/// Adds an intent to the next batch, and writes the batch unless another thread does.
 pub fn write_together(store: &Store, intent: Box<dyn Intent>) {
     store.writer().write_together(intent);
 }
 
-/// Writes records that belong to no batch.
+/// Writes records outside of any batch.
 pub fn write_records(store: &Store, records: &Records) -> Result<(), StoreError> {
     store.write_records(records)
 }
 
-/// An error if the store is only read.
+/// Returns an error if the store is read-only.
 pub fn writable(store: &Store) -> Result<(), Error> {
     store.writable()
 }
@@ -168,18 +167,18 @@ pub fn is_synced(store: &Store) -> bool {
     store.is_synced()
 }
 
-/// The store, as the changes of a job name it.
+/// The identity of the store, as the changes of a job name it.
 pub fn home(store: &Store) -> Home {
     store.home()
 }
 
-/// What a crate keeps in a store, one of each type.
+/// The state that a crate keeps in a store, one value for each type.
 pub fn extension<T: Any + Default + Send + Sync>(store: &Store) -> Arc<T> {
     store.kept()
 }
 
-/// A new number of the store for a thing of this kind, whose name is noted as in use. An error if
-/// the caller or the store makes none.
+/// Reserves a number of the store for a thing of this kind, whose name is noted as in use. An error
+/// if the caller or the store creates none.
 pub fn new_number(store: &Store, what: &'static str, name: &str, makes: bool) -> Result<u32, Error> {
     if !(store.creates() && makes) {
         return store.not_found(what, name);
@@ -190,17 +189,17 @@ pub fn new_number(store: &Store, what: &'static str, name: &str, makes: bool) ->
 
 // The effects of a job.
 
-/// Collects the effects of a job, of as many bytes as a stream has by default.
+/// Creates the effects of a job, limited to the default size of a stream's.
 pub fn new_effects(store: Home) -> Effects {
     Effects::new(Changes::default(), store, DEFAULT_EFFECTS)
 }
 
-/// The changes that a job asked for, and the error if one was refused.
+/// Returns the requested changes, and an error if one was refused.
 pub fn finish_effects(effects: Effects) -> (Changes, Result<(), Error>) {
     effects.finish()
 }
 
-/// Asks for an operation on a thing of this store, which its participant may refuse later.
+/// Requests an operation on a part of this store, which its participant may still refuse.
 pub fn operate(
     effects: &mut Effects,
     store: &Store,
@@ -213,32 +212,32 @@ pub fn operate(
     Ok(())
 }
 
-/// Refuses a change, so that the write fails, for an error that this makes, and returns the error.
+/// Refuses a change, so that the write fails with the error that `make` creates, and returns it.
 pub fn refuse(effects: &mut Effects, make: impl Fn() -> Error + Send + Sync + 'static) -> Error {
     effects.refuse_for(make)
 }
 
 // A clock.
 
-/// The moment of one call: both clocks, and its chance.
+/// The moment of one call: both clocks, and a random number.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     /// Milliseconds since 1970. It may jump, and decides when jobs of a queue are due.
     pub wall: u64,
-    /// The monotonic clock, by which leases run out.
+    /// The monotonic clock, by which leases expire.
     pub now: Instant,
     /// A random number in 0..=1.
     pub chance: f64,
 }
 
 impl Moment {
-    /// Returns the end of a pause that begins now; `None`: it has no end.
+    /// Returns the end of a pause that begins now, or `None` if it never ends.
     pub fn after(&self, pause: Option<Duration>) -> Option<Instant> {
         pause.and_then(|pause| self.now.checked_add(pause))
     }
 }
 
-/// The parts of a [`Clock`] that its users do not need.
+/// The parts of a [`Clock`] that are not public.
 pub trait ClockExt {
     /// The time, and a random number.
     fn moment(&self) -> Moment;
@@ -246,11 +245,11 @@ pub trait ClockExt {
     fn now(&self) -> Instant;
     /// True if only a test moves it.
     fn is_manual(&self) -> bool;
-    /// Has this told when a test moves the clock.
+    /// Registers waits that are told when a test moves the clock.
     fn tell(&self, waits: Weak<dyn ClockWaits>);
-    /// The end of a wait by the clock of the system; `None`: a test ends it.
+    /// The deadline of a wait on the system's clock, or `None` if only a test ends the wait.
     fn deadline(&self, until: Option<Instant>) -> Option<Instant>;
-    /// Waits for a call, and until this moment. Returns true if it is over.
+    /// Waits until woken or until this moment. Returns true if the moment came.
     fn wait<T>(&self, condvar: &Condvar, guard: &mut MutexGuard<'_, T>, until: Option<Instant>) -> bool;
 }
 
@@ -281,14 +280,14 @@ impl ClockExt for Clock {
     }
 }
 
-// Words whose parts are nobody's.
+// Values whose fields are private.
 
-/// A sentence for whoever operates the program.
+/// A finding for the operator of the program.
 pub fn advice(reason: &'static str, verdict: Verdict, sentence: String, help: &'static str) -> Advice {
     Advice { reason, verdict, sentence, help }
 }
 
-/// The error of a database that is elsewhere. `look_at` says where its user finds the reason.
+/// A failure of a database that is elsewhere. `look_at` names what its user should check.
 pub fn store_error(doing: String, look_at: &'static str, source: BoxError) -> StoreError {
     StoreError::elsewhere(doing, look_at, source)
 }
@@ -298,28 +297,28 @@ pub fn retry_parts(retry: &Retry) -> (Duration, Growth, Duration, Option<u32>, f
     retry.parts()
 }
 
-/// A retry of these parts, which nothing has checked.
+/// A retry of these parts, unchecked.
 pub fn retry_of(parts: (Duration, Growth, Duration, Option<u32>, f64)) -> Retry {
     Retry::of_parts(parts)
 }
 
-/// An error if it can be none.
+/// Returns an error if the retry is invalid.
 pub fn check_retry(retry: &Retry) -> Result<(), ConfigError> {
     retry.validate()
 }
 
 // For tests.
 
-/// The tests that each sealed record has to pass.
+/// The checks that each sealed record has to pass.
 #[cfg(feature = "testing")]
 pub use crate::commit::sealed::checks::{check_any, check_records};
-/// A sealed record as it lies on disks, by its value and its bytes.
+/// A sealed record as it is stored: its value and its bytes.
 #[cfg(feature = "testing")]
 pub use crate::commit::sealed::samples::{Sample, samples};
 /// The work of a deletion.
 #[cfg(feature = "testing")]
 pub use crate::kv::Deletion;
-/// A database whose writes fail when a test says so.
+/// A database whose writes fail on demand.
 #[cfg(feature = "testing")]
 pub use crate::kv::double::Double;
 /// A database in memory.

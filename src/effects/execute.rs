@@ -1,4 +1,4 @@
-//! Statements of SQL in the one write of a job.
+//! SQL statements in the atomic write of a job.
 
 use super::Effects;
 use crate::base::config::ConfigError;
@@ -7,27 +7,27 @@ use crate::commit::sql::Statements;
 use crate::kv::statement::{SqlParams, Statement};
 
 impl Effects {
-    /// Runs a statement of SQL in your own tables, in the transaction that says that the job is
-    /// done: both are there, or neither. The store must be one on SQLite, mostly in a file of yours
+    /// Runs an SQL statement in your own tables, in the transaction that completes the job.
+    ///
+    /// Both take effect, or neither. The store must be on SQLite, usually in a file of yours
     /// (`Store::attach_sqlite`).
     ///
-    /// The statement runs when the closure has returned, soon, and before all other changes are
-    /// written. Statements keep their order, within a job and across jobs. A statement is prepared
-    /// once for all jobs that run the same text, so give values as parameters: `?1`, `?2` and so
-    /// on. Nothing comes back from it: see [`execute_exactly`](Self::execute_exactly) for a
-    /// statement that must meet its rows.
+    /// The statement runs soon after the closure has returned, before all other changes are
+    /// written. Statements keep their order, within a job and across jobs. One text is prepared
+    /// once for all jobs, so pass values as parameters: `?1`, `?2` and so on. It returns no result:
+    /// use [`execute_exactly`](Self::execute_exactly) for a statement that must match its rows.
     ///
     /// A statement that the database refuses fails its job with [`Error::Sql`], which names the
-    /// statement, and none of the job's changes are written. It is not tried again: the job is
-    /// parked, or its consumer halts with the index. For [`Store::write`](crate::Store::write) it
-    /// is the answer. That is so for a constraint, an error of the syntax, a missing table and a
-    /// wrong number of values, also for a deferred foreign key that only the commit finds. If the
-    /// file is locked, or the disk is full, all of it is tried again, as every save is.
+    /// statement, and none of the job's changes are written. It is not retried: the job is parked,
+    /// or its consumer halts with the index. [`Store::write`](crate::Store::write) returns the
+    /// error. This covers constraints, syntax errors, missing tables and a wrong number of values,
+    /// even a deferred foreign key that only the commit checks. If the file is locked, or the disk
+    /// is full, all of it is retried, as every save is.
     ///
     /// Also refused are statements that would end the transaction or leave the file (`BEGIN`,
     /// `COMMIT`, `ROLLBACK`, `SAVEPOINT`, `ATTACH`, `PRAGMA`), those that touch a table of the
-    /// store, whose name begins with `waterline_`, and those that make a thing of such a name, or a
-    /// trigger or a foreign key that names one.
+    /// store, whose name begins with `waterline_`, and those that create an object of such a name,
+    /// or a trigger or a foreign key that refers to one.
     ///
     #[cfg_attr(feature = "sqlite", doc = "```")]
     #[cfg_attr(not(feature = "sqlite"), doc = "```ignore")]
@@ -59,17 +59,17 @@ impl Effects {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Config`] for a store that takes no SQL, [`Error::EffectsTooLarge`] when the effects
-    /// would take more than [`Builder::max_effects`](crate::Builder::max_effects): the text and the
-    /// values count. An attempt or a write that was refused something fails, also if the closure
-    /// then returns `Ok`.
+    /// [`Error::Config`] for a store that takes no SQL, [`Error::EffectsTooLarge`] if the effects
+    /// would exceed [`Builder::max_effects`](crate::Builder::max_effects): the text and the values
+    /// count. An attempt or a write that was refused a change fails even if the closure then
+    /// returns `Ok`.
     pub fn execute(&mut self, sql: impl AsRef<str>, values: impl SqlParams) -> Result<(), Error> {
         self.run(sql.as_ref(), values, None)
     }
 
-    /// Runs a statement like [`execute`](Self::execute), which must change so many rows. If it
-    /// changes another number of them, it is refused with [`Error::Sql`], and nothing of its job is
-    /// written.
+    /// Runs a statement like [`execute`](Self::execute), which must change exactly this many rows.
+    ///
+    /// Otherwise it is refused with [`Error::Sql`], and nothing of its job is written.
     ///
     #[cfg_attr(feature = "sqlite", doc = "```")]
     #[cfg_attr(not(feature = "sqlite"), doc = "```ignore")]
@@ -93,7 +93,7 @@ impl Effects {
     /// ```
     ///
     /// # Errors
-    /// Those of [`execute`](Self::execute).
+    /// The errors of [`execute`](Self::execute).
     pub fn execute_exactly(&mut self, rows: u64, sql: impl AsRef<str>, values: impl SqlParams) -> Result<(), Error> {
         self.run(sql.as_ref(), values, Some(rows))
     }

@@ -13,13 +13,14 @@ use crate::store::Store;
 use std::time::Duration;
 
 impl Store {
-    /// Makes one atomic write of everything that the closure asks for: rows, counters and items of
-    /// logs. It returns once that is written, as durable as the store.
+    /// Writes everything that the closure requests, rows, counters and log items, in one atomic
+    /// write.
     ///
-    /// Concurrent writes share a batch with each other and with the saves of consumers, so many
-    /// threads that write cost little more than one. The closure runs on the calling thread,
-    /// before anything else happens. If it returns an error or panics, or was refused something,
-    /// nothing is written. A closure that asks for nothing costs nothing.
+    /// It returns once that is written, as durably as the store writes. Concurrent writes share a
+    /// batch with each other and with the saves of consumers, so many writing threads cost little
+    /// more than one. The closure runs on the calling thread, before anything else happens. If it
+    /// returns an error or panics, or was refused a change, nothing is written. A closure that
+    /// requests nothing costs nothing.
     ///
     /// ```
     /// let store = waterline::Store::in_memory();
@@ -37,13 +38,13 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// The error of the closure, or that of a change that was refused, even if the closure returned
-    /// `Ok`. [`Error::EffectsTooLarge`] for more than 64 MiB, [`Error::Counter`] for an
-    /// [`add`](Effects::add) that cannot be made, [`Error::Refused`] for a push that its queue
-    /// refuses, since it is full for example, [`Error::ReadOnly`] if the store is read-only,
-    /// [`Error::Spawn`] if the thread that writes cannot be started, [`Error::Store`] if the
-    /// database fails. Nothing is written then. (After a failure of the database the changes may be
-    /// there in the next life of the process: all of them, or none.)
+    /// The closure's error, or that of a refused change, even if the closure returned `Ok`.
+    /// [`Error::EffectsTooLarge`] for more than 64 MiB, [`Error::Counter`] for an impossible
+    /// [`add`](Effects::add), [`Error::Refused`] for a push that its queue refuses, for example
+    /// when full, [`Error::ReadOnly`] if the store is read-only, [`Error::Spawn`] if the writer
+    /// thread cannot be started, [`Error::Store`] if the database fails. Nothing is written then.
+    /// (After a failure of the database the changes may be there in the next life of the process:
+    /// all of them, or none.)
     pub fn write<F>(&self, changes: F) -> Result<(), Error>
     where
         F: FnOnce(&mut Effects) -> Result<(), Error>,
@@ -52,7 +53,7 @@ impl Store {
         self.write_changes(changes)
     }
 
-    /// Returns the changes that a closure asks for.
+    /// Returns the changes that a closure requests.
     fn asked<F>(&self, changes: F) -> Result<Changes, Error>
     where
         F: FnOnce(&mut Effects) -> Result<(), Error>,
@@ -78,11 +79,12 @@ impl Store {
 }
 
 impl StoreProgress {
-    /// Begins anew: forgets the progress as [`remove`](Self::remove) does, and makes the changes of
-    /// the closure in the same atomic write. A crash at any moment leaves both or neither.
+    /// Forgets the progress as [`remove`](Self::remove) does, with these changes in the same atomic
+    /// write.
     ///
-    /// A transactional consumer that starts anew makes the effects of all jobs once more, so clear
-    /// with its progress everything that the jobs have counted or pushed.
+    /// A crash at any moment leaves both or neither. A transactional consumer that starts over
+    /// makes the effects of all jobs again, so clear what the jobs have counted or pushed together
+    /// with its progress.
     ///
     /// ```
     /// use waterline::{Consumer, Error, MemoryJobs, Store};
@@ -105,13 +107,13 @@ impl StoreProgress {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InUse`] while a consumer has the name: the closure is not called then. All others
-    /// are those of [`Store::write`].
+    /// [`Error::InUse`] while a consumer has the name: the closure is not called then. Otherwise
+    /// those of [`Store::write`].
     pub fn remove_with<F>(self, changes: F) -> Result<(), Error>
     where
         F: FnOnce(&mut Effects) -> Result<(), Error>,
     {
-        // It holds the name until all is written.
+        // The removal holds the name until all is written.
         let removal = self.removal()?;
         let mut changes = self.store().asked(changes)?;
         changes.extend(&removal.changes);
@@ -119,8 +121,7 @@ impl StoreProgress {
     }
 }
 
-/// Changes to be written, until they are or have failed. Nobody tries them again: the caller waits,
-/// and knows best.
+/// A pending write. It is never retried: the caller waits, and decides itself.
 struct WriteIntent {
     changes: Changes,
     synced: bool,
