@@ -1,12 +1,12 @@
-//! The one place where a consumer tells of itself: it collects every event that a person may want
-//! to hear of.
+//! Where a consumer reports what happens: it collects every event that a person may want to hear
+//! of.
 //!
 //! The driver pushes an [`Event`] where it happens, with the core's lock held. The event becomes a
 //! [`Line`], or is counted by the next line of its kind. One thread at a time writes the lines once
 //! the lock is free, in the order of the events. A job that succeeds is no event.
 //!
-//! [`events`] has the same for code of the user: an [`Observer`](events::Observer) hears of each
-//! attempt at once, and of the rest as [`Notice`]s, which wait beside the lines.
+//! [`events`] does the same for user code: an [`Observer`](events::Observer) hears of each attempt
+//! at once, and of the rest as [`Notice`]s, which wait in the queue of lines.
 
 mod advice;
 pub(crate) mod behind;
@@ -34,10 +34,10 @@ use tracing::level_filters::LevelFilter;
 /// The shortest time between two lines of one kind.
 const PACE: Duration = Duration::from_secs(1);
 
-/// The number of lines and notices that may wait before saves are merged.
+/// How many lines and notices may wait before saves are merged.
 const CROWD: usize = 1024;
 
-/// The kind of an event. The page `service` lists the kinds for the reader of the lines.
+/// The kind of an event. The page `service` lists the kinds for readers of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     AttemptFailed,
@@ -62,7 +62,7 @@ pub(crate) enum Kind {
     NotAsked,
     TookOver,
     Halted,
-    /// Last, so that the lines which are held back of the other kinds come before it.
+    /// Last, so that lines of the other kinds which are held back come before it.
     Ended,
 }
 
@@ -128,23 +128,21 @@ impl Kind {
         }
     }
 
-    /// True if a subscriber wants events of this kind. An event that nobody wants costs this check
-    /// alone.
+    /// True if a subscriber wants events of this kind. An unwanted event costs only this check.
     pub(crate) fn is_heard(self) -> bool {
         self.level() <= LevelFilter::current()
     }
 }
 
-/// An event: something that happened.
 #[derive(Debug)]
 pub(crate) struct Event<'a> {
     pub(crate) kind: Kind,
     pub(crate) index: Option<Index>,
     pub(crate) attempt: Option<u32>,
     pub(crate) error: Option<&'a str>,
-    /// The time that it has lasted.
+    /// How long it has lasted.
     pub(crate) elapsed: Option<Duration>,
-    /// The calls into the source, if one of them failed, and when it is asked again.
+    /// The calls into the source, if one of them failed, and when it is called again.
     pub(crate) source: Option<SourceCalls>,
 }
 
@@ -162,8 +160,7 @@ impl<'a> Event<'a> {
     }
 }
 
-/// One line of the log, for one event or for several of a kind. Then its fields are those of the
-/// last one.
+/// One line of the log, for one event or for several of a kind, with the fields of the last one.
 #[derive(Debug)]
 pub(crate) struct Line {
     kind: Kind,
@@ -172,7 +169,7 @@ pub(crate) struct Line {
     error: Option<String>,
     elapsed: Option<Duration>,
     source: Option<SourceCalls>,
-    /// The number of events that the line stands for.
+    /// How many events the line stands for.
     count: u64,
 }
 
@@ -187,7 +184,7 @@ impl Line {
         (self.index, self.attempt, self.elapsed) = (event.index, event.attempt, event.elapsed);
         self.source = event.source;
         match (&mut self.error, event.error) {
-            // The buffer is used again: so many of these may come that each allocation counts.
+            // The buffer is reused: so many of these may come that each allocation counts.
             (Some(text), Some(error)) => {
                 text.clear();
                 text.push_str(error);
@@ -197,11 +194,11 @@ impl Line {
         self.count += 1;
     }
 
-    /// Writes the line to the subscriber, which is the user's code: never call it with a lock held.
+    /// Writes the line to the subscriber, which is user code: never call it with a lock held.
     pub(crate) fn write(&self, consumer: &str) {
         let Self { kind, index, attempt, error, elapsed, source, count } = self;
         let (text, seconds) = (error.as_deref(), elapsed.map(|elapsed| elapsed.as_secs_f64()));
-        // Nothing has failed: whoever looks for errors is not to find these.
+        // Nothing has failed: a search for errors must not find these.
         let (reason, error) = if matches!(kind, Kind::Waits | Kind::Died) { (text, None) } else { (None, text) };
         let (calls, failed_calls) = (source.map(|source| source.made), source.map(|source| source.failed));
         let retry_in = source.and_then(|source| source.retry_in).map(|retry_in| retry_in.as_secs_f64());
@@ -222,7 +219,7 @@ impl Line {
     }
 }
 
-/// Something to tell once the lock is free.
+/// A message to deliver once the lock is free.
 #[derive(Debug)]
 pub(crate) enum Told {
     /// A line, for the subscriber.
@@ -231,22 +228,21 @@ pub(crate) enum Told {
     Notice(Notice),
 }
 
-/// The last line of one kind, and the line of that kind that is held back.
+/// When the last line of one kind was written, and the line of that kind that is held back.
 #[derive(Debug, Default)]
 struct Pace {
     last: Option<Instant>,
     held: Option<Line>,
 }
 
-/// The lines to write, and the lines that are held back since another of their kind was written a
-/// moment ago.
+/// The lines to write, and those held back since one of their kind was written a moment ago.
 #[derive(Debug, Default)]
 pub(crate) struct Telling {
-    /// The lines to write and the notices to give, in the order of the events.
+    /// The lines to write and the notices to deliver, in the order of the events.
     lines: Vec<Told>,
-    /// The pace of each kind. Empty, without memory, until something happens.
+    /// The pace of each kind. Empty until something happens, so that it takes no memory.
     paces: Vec<Pace>,
-    /// True if a thread writes lines. It looks for more of them before it ends.
+    /// True if a thread writes lines. It checks for more of them before it ends.
     writing: bool,
     ended: bool,
 }
@@ -262,8 +258,8 @@ impl Telling {
             Some(held) => held.add(event),
             None => pace.held = Some(Line::of(event)),
         }
-        // After the end nothing is held back, since no later line would tell of it. But a thread
-        // that tells right now looks for held lines before it ends.
+        // After the end nothing is held back, since no later line would count it. But a thread that
+        // is writing now checks for held lines before it ends.
         let over = self.ended && !self.writing;
         if over || pace.last.is_none_or(|last| now.saturating_duration_since(last) >= PACE) {
             pace.last = Some(now);
@@ -271,15 +267,15 @@ impl Telling {
         }
     }
 
-    /// Adds an event for the observers. Nothing holds it back, but if very many wait, saves are
-    /// merged, and so are measurements.
+    /// Adds an event for the observers. Nothing holds it back, but if very many wait, saves and
+    /// measurements are merged.
     pub(crate) fn notice(&mut self, notice: Notice) {
         let unmerged = if self.lines.len() < CROWD { Some(notice) } else { self.merge(notice) };
         self.lines.extend(unmerged.map(Told::Notice));
     }
 
-    /// Merges it with the last one of its kind, if nothing of another kind but measurements was
-    /// noticed since then: the order of all others stays.
+    /// Merges it with the last one of its kind if only measurements or saves came since: all others
+    /// keep their order.
     fn merge(&mut self, mut notice: Notice) -> Option<Notice> {
         for told in self.lines.iter_mut().rev() {
             let Told::Notice(earlier) = told else { continue };
@@ -291,7 +287,7 @@ impl Telling {
         Some(notice)
     }
 
-    /// Makes the lines that are held back ready to be written, if their second is over.
+    /// Makes the lines that were held back for a second ready to be written.
     pub(crate) fn flush(&mut self, now: Instant) {
         for pace in &mut self.paces {
             if pace.held.is_some() && pace.last.is_none_or(|last| now.saturating_duration_since(last) >= PACE) {
@@ -301,7 +297,7 @@ impl Telling {
         }
     }
 
-    /// Makes all lines that are held back ready to be written. From now on none is held back.
+    /// Makes all held lines ready to be written. From now on none is held back.
     pub(crate) fn end(&mut self) {
         self.ended = true;
         self.release();
@@ -312,8 +308,8 @@ impl Telling {
         self.lines.extend(held.map(Told::Line));
     }
 
-    /// True if the caller must write lines: then it calls [`take`](Self::take) until that returns
-    /// `None`.
+    /// Returns true if the caller must write lines, by calling [`take`](Self::take) until it
+    /// returns `None`.
     #[inline]
     pub(crate) fn begin(&mut self) -> bool {
         let begins = !self.lines.is_empty() && !self.writing;
@@ -321,7 +317,7 @@ impl Telling {
         begins
     }
 
-    /// Returns the lines to write now. `None` if there are none; then the caller writes no more.
+    /// Returns the lines to write now, or `None` if there are none and the caller stops writing.
     pub(crate) fn take(&mut self) -> Option<Vec<Told>> {
         if self.ended && self.lines.is_empty() {
             self.release();
@@ -337,7 +333,7 @@ pub(crate) mod listening {
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Metadata, Subscriber};
 
-    /// Hears every event, and counts it.
+    /// Counts the events of a subscriber that wants them all.
     #[derive(Clone, Default)]
     pub(crate) struct Listens(pub(crate) Arc<Mutex<u64>>);
 

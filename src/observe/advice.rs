@@ -1,11 +1,11 @@
-//! What an operator has to do at each status of a consumer.
+//! What an operator has to do for each status of a consumer.
 
 use crate::base::advice::{Advice, Verdict};
 use crate::observe::status::{Blocked, State, Status};
 use std::time::Duration;
 
-/// The time for which a source may fail before that needs an operator. A restart of a node, or of
-/// a network, takes less.
+/// How long a source may fail before it needs an operator. Restarting a node or a network takes
+/// less.
 const SOURCE_PATIENCE: Duration = Duration::from_secs(60);
 
 impl Status {
@@ -26,9 +26,10 @@ impl Status {
         Advice::worst(&self.advice())
     }
 
-    /// Returns what is to be said of the consumer: first why its watermark does not move, with what
-    /// helps, then what is left over (its parked jobs). The page `operating` has a row for each
-    /// reason.
+    /// Returns the findings: why the watermark does not move, with what helps, then its parked
+    /// jobs.
+    ///
+    /// The page `operating` has a row for each reason.
     ///
     /// ```
     /// use waterline::{Consumer, MemoryJobs, MemoryProgress, Verdict};
@@ -89,7 +90,7 @@ fn of_blocked(blocked: &Blocked) -> (Verdict, &'static str) {
         Blocked::Alone { .. } => (Verdict::Waits, "It goes on by itself, with one job at a time for now."),
         Blocked::Threads { .. } => (Verdict::NeedsYou, "See what the threads do, with a debugger or a profiler."),
         Blocked::Looking { .. } => (Verdict::Waits, "It goes on as soon as the source answers."),
-        // In the first minute it waits: see `movement`.
+        // In the first minute the verdict is `Waits`: see `movement`.
         Blocked::Missing { .. } => (Verdict::NeedsYou, "The source is asked again by itself, or now."),
         Blocked::Source { .. } => (
             Verdict::NeedsYou,
@@ -110,7 +111,7 @@ fn of_blocked(blocked: &Blocked) -> (Verdict, &'static str) {
         Blocked::Paused => (Verdict::NeedsYou, "An operator or the program has paused it. Resume it."),
         Blocked::Held { .. } => (Verdict::NeedsYou, "The progress decides when it goes on."),
         Blocked::Leaving { .. } => (Verdict::NeedsYou, "If it hangs for good, start the program again."),
-        // Of another cause than the job, to skip it would only lose it.
+        // If the job is not the cause, skipping it would only lose it.
         Blocked::Halted { .. } if !blocked.is_halt_of_job() => {
             (Verdict::NeedsYou, "Remove the cause and start the consumer again.")
         }
@@ -128,7 +129,7 @@ pub(super) mod tests {
     use crate::observe::calls::SourceCalls;
     use Verdict::{GoesWell, NeedsYou, Waits};
 
-    /// Returns the status of a consumer that runs.
+    /// Returns the status of a running consumer.
     pub(in crate::observe) fn status(head: Option<Index>, last_processed: Option<Index>, blocked: Blocked) -> Status {
         Status {
             state: State::Running,
@@ -153,13 +154,13 @@ pub(super) mod tests {
         }
     }
 
-    /// A log that is full, before this consumer.
+    /// A full log after this consumer.
     fn full(behind: Option<&str>, ended: bool) -> Blocked {
         let (log, behind) = ("lines".to_owned(), behind.map(str::to_owned));
         Blocked::LogFull { index: 7, log, items: 10, most: 10, behind, ended }
     }
 
-    /// Each reason, with its verdict. A source that fails has done so for a minute.
+    /// Each reason with its verdict. A failing source has failed for a minute.
     pub(in crate::observe) fn reasons() -> Vec<(Blocked, Verdict)> {
         let (index, attempt, elapsed, timeout) = (7, 2, Duration::from_secs(3), Duration::from_secs(1));
         let (error, why) = ("no".to_owned(), "a vote".to_owned());
@@ -192,7 +193,7 @@ pub(super) mod tests {
         ]
     }
 
-    /// Returns a status with this reason, in which the source, if it fails, has failed for so long.
+    /// Returns a status with this reason. If the source fails, it has failed for this time.
     pub(in crate::observe) fn waiting(blocked: Blocked, time: Duration) -> Status {
         let is_source = matches!(blocked, Blocked::Source { .. } | Blocked::Missing { .. });
         Status { source_fails_for: is_source.then_some(time), ..status(Some(100), Some(41), blocked) }
@@ -206,7 +207,7 @@ pub(super) mod tests {
             assert_eq!((advice.verdict, status.verdict()), (verdict, verdict), "{blocked}");
             assert_eq!(advice.help.is_empty(), verdict == GoesWell, "{blocked}");
             assert!(advice.sentence.starts_with(&blocked.to_string()), "{}", advice.sentence);
-            // However well it goes, parked jobs need an operator.
+            // Parked jobs need an operator whatever else the verdict is.
             let parked = Status { parked: 3, ..status };
             assert_eq!((parked.verdict(), parked.advice()[0].verdict), (NeedsYou, verdict), "{blocked}");
             assert_eq!(parked.advice()[1].sentence, "3 parked jobs, which nothing runs before a redrive");

@@ -1,24 +1,25 @@
-//! For how long the head has been above the watermark of now: the lag in seconds.
+//! The lag in seconds: how long the head has been above the current watermark.
 
 use crate::base::index::Index;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// The number of marks that are kept.
+/// How many marks are kept.
 const MARKS: usize = 64;
 
 /// The shortest time between two marks.
 const STEP: Duration = Duration::from_millis(10);
 
-/// The times at which the head rose, thinned out. It has a bounded number of marks, however long
-/// the consumer lags behind. The answer is never too short. It is too long by 10 ms at most, or by
-/// a sixteenth of the longest lag since the consumer had caught up.
+/// The times at which the head rose, thinned out to a bounded number of marks.
+///
+/// The lag is never too short. It is too long by at most 10 ms, or a sixteenth of the longest lag
+/// since the consumer had caught up.
 #[derive(Debug)]
 pub(crate) struct Behind {
-    /// Ascending. The first index of a mark was there at its time, and the last one less than a
-    /// step later.
+    /// Ascending. The first index of a mark was there at its time, the last one less than a step
+    /// later.
     marks: VecDeque<Mark>,
-    /// The shortest time between two marks now.
+    /// The current shortest time between two marks.
     step: Duration,
 }
 
@@ -35,7 +36,7 @@ impl Default for Behind {
 }
 
 impl Behind {
-    /// Takes in a head that the source has shown. Everything below `unprocessed` is processed.
+    /// Records a head that the source reported. Everything below `unprocessed` is processed.
     pub(crate) fn shows(&mut self, head: Option<Index>, unprocessed: Index, now: Instant) {
         self.forget(unprocessed);
         let Some(head) = head.filter(|head| *head >= unprocessed) else { return };
@@ -49,7 +50,7 @@ impl Behind {
         }
     }
 
-    /// Returns the time since which the head has been at or above this index; zero if it is not.
+    /// Returns how long the head has been at or above this index, or zero if it is not.
     pub(crate) fn elapsed(&mut self, unprocessed: Index, now: Instant) -> Duration {
         self.forget(unprocessed);
         self.marks.front().map_or(Duration::ZERO, |mark| now.saturating_duration_since(mark.since))
@@ -64,8 +65,8 @@ impl Behind {
         }
     }
 
-    /// Joins neighbours that are close to each other, until half of the marks are left. So a mark
-    /// spans less than a step, and a step is at most a sixteenth of the time that all span.
+    /// Joins close neighbours until half of the marks are left. Each mark spans less than a step,
+    /// which is at most a sixteenth of the time that all marks span.
     fn thin_out(&mut self) {
         while self.marks.len() > MARKS / 2 {
             self.step = self.step.saturating_mul(2);
@@ -86,7 +87,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Every head with its time, and nothing thinned out.
+    /// Every head with its time, nothing thinned out.
     #[derive(Default)]
     struct Model(Vec<Mark>);
 
@@ -105,7 +106,7 @@ mod tests {
 
     fn step() -> impl Strategy<Value = Step> {
         let after = prop_oneof![5 => 0..30u64, 2 => 0..3_000u64, 1 => 0..4_000_000u64];
-        // Seldom, so that the marks are thinned out again and again before one is forgotten.
+        // Rarely, so that the marks are thinned out many times before one is forgotten.
         prop_oneof![
             60 => (0..4u64, after).prop_map(|(more, after)| Step::Show { more, after }),
             1 => (0..=10u64).prop_map(|share| Step::Process { share }),

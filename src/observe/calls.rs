@@ -1,4 +1,4 @@
-//! The calls of a consumer into its source, as its status shows them.
+//! The statistics of calls into a source, as a status shows them.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,22 +6,22 @@ use std::time::Duration;
 /// The calls of a consumer into its source: see [`Status::source`](crate::Status::source).
 ///
 /// A call asks for the head, or reads a run of jobs. With the default
-/// [`Jobs::read`](crate::Jobs::read) many calls of `at_index` are one of them. `Display` writes the
+/// [`Jobs::read`](crate::Jobs::read), many calls of `at_index` count as one. `Display` writes the
 /// numbers as the status does: `5 of 31 calls failed`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SourceCalls {
-    /// The calls that have returned since the consumer started.
+    /// The calls that returned since the consumer started.
     pub made: u64,
-    /// Those of them that failed: an error, a panic, or no answer within
+    /// How many of them failed: an error, a panic, or no answer within
     /// [`source_timeout`](crate::Builder::source_timeout).
     pub failed: u64,
-    /// The calls that failed since the source last answered one. 0 for a source that is sound.
+    /// The calls that failed since the source last answered one. 0 for a healthy source.
     pub failed_in_a_row: u32,
-    /// The rest of the pause after which the source is asked again, if the watermark waits for
-    /// that; zero if it is over. `None` if it waits for something else, or for a call under way.
+    /// How long until the source is called again, if the watermark waits for that; zero if it is
+    /// due. `None` if it waits for something else, or for a call under way.
     pub retry_in: Option<Duration>,
-    /// The time after which a call is given up; `None` if nothing can end a call from outside. See
+    /// How long a call may take; `None` if nothing can end a call from outside. See
     /// [`source_timeout`](crate::Builder::source_timeout).
     pub timeout: Option<Duration>,
 }
@@ -33,7 +33,7 @@ impl fmt::Display for SourceCalls {
 }
 
 impl SourceCalls {
-    /// Writes when the source is asked again, behind the sentence that says what is wrong with it.
+    /// Writes when the source is called again, after the sentence about its fault.
     pub(crate) fn write_retry(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.retry_in {
             None => return Ok(()),

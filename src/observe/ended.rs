@@ -1,8 +1,8 @@
-//! The end of a consumer, for those who do not own it.
+//! The end of a consumer, for callers that do not own it.
 
 use crate::observe::status::State;
 
-/// The end of a consumer. [`Handle::wait_end`](crate::Handle::wait_end) returns it.
+/// How a consumer ended, as [`Handle::wait_end`](crate::Handle::wait_end) returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ended {

@@ -1,4 +1,4 @@
-//! The events of a consumer as a user's code hears them, and the trait of that code.
+//! The events of a consumer, and the trait of user code that hears them.
 
 use crate::base::index::Index;
 use crate::base::sync::Arc;
@@ -32,9 +32,9 @@ pub trait Observer: Send + Sync + 'static {
     /// Hears one event. No lock is held, so it may call the [`Handle`](crate::Handle) and the
     /// [`Store`](crate::Store).
     ///
-    /// An event of an attempt comes on the thread that runs or reports the attempt, so several such
-    /// calls run at the same time, and a slow one slows its job down. The other events come one at
-    /// a time. A panic is caught and logged, and changes nothing else.
+    /// Events of attempts come on the thread that runs or reports the attempt, so several such
+    /// calls may run at the same time, and a slow one slows its job down. The other events come one
+    /// at a time. A panic is caught and logged, and changes nothing else.
     fn observe(&self, event: &Event<'_>);
 }
 
@@ -56,12 +56,12 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 /// One thing that happened in a consumer, for an [`Observer`].
 ///
 /// `consumer` is the name of the progress, or `unnamed`. For one job the order is: its attempt
-/// begins, the attempt ends, and a save counts it. So the end of an attempt comes before the job
-/// counts as done in a status, and before its next attempt begins.
+/// begins, the attempt ends, and a save counts it. So an attempt's end comes before the job counts
+/// as done in a status, and before its next attempt begins.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// An attempt begins, on the thread that runs it, right before the call of the user's code.
+    /// An attempt begins. Sent on the thread that runs it, right before the user's code.
     #[non_exhaustive]
     AttemptBegun {
         /// The name of the progress, or `unnamed`.
@@ -71,13 +71,12 @@ pub enum Event<'a> {
         /// The number of the attempt, from 1.
         attempt: u32,
     },
-    /// An attempt has ended, on the thread that reports it, after
-    /// [`on_job_done`](crate::Builder::on_job_done). If the
-    /// [timeout](crate::Builder::attempt_timeout) has ended a deferred attempt, a thread of the
-    /// consumer reports it, and its token says nothing later.
+    /// An attempt has ended. Sent on the thread that reports it, after
+    /// [`on_job_done`](crate::Builder::on_job_done).
     ///
-    /// Some attempts begin and have no such event: those that
-    /// [`stop_within`](crate::Consumer::stop_within) gave up, and with
+    /// If the [timeout](crate::Builder::attempt_timeout) has ended a deferred attempt, a thread of
+    /// the consumer reports it, and its token reports nothing later. Some attempts begin and have
+    /// no such event: those that [`stop_within`](crate::Consumer::stop_within) gave up, and with
     /// [`start_ordered`](crate::Builder::start_ordered) those whose results the sink never took,
     /// since the consumer stopped.
     #[non_exhaustive]
@@ -90,8 +89,8 @@ pub enum Event<'a> {
         attempt: u32,
         /// The time since [`AttemptBegun`](Self::AttemptBegun). With
         /// [`start_deferred`](crate::Builder::start_deferred) it ends when the token is used, with
-        /// [`start_ordered`](crate::Builder::start_ordered) when the sink has taken the result, so
-        /// the wait for its turn is part of it.
+        /// [`start_ordered`](crate::Builder::start_ordered) when the sink has taken the result,
+        /// which includes the wait for its turn.
         elapsed: Duration,
         /// The outcome of the attempt.
         outcome: AttemptOutcome<'a>,
@@ -101,44 +100,46 @@ pub enum Event<'a> {
     Saved {
         /// The name of the progress, or `unnamed`.
         consumer: &'a str,
-        /// The watermark that was saved. `None` if only jobs above it are done, and nothing below.
+        /// The watermark that was saved. `None` if only jobs above it are done.
         last_processed: Option<Index>,
-        /// The time from the moment at which the content of the save was fixed to its success, with
-        /// the tries that failed. If the event stands for several saves, that of the last one.
+        /// The time from the snapshot of the save's content to its success, including failed tries.
+        /// If the event stands for several saves, that of the last one.
         elapsed: Duration,
-        /// The number of saves that the event stands for. It is 1, unless observers are so slow
-        /// that more than a thousand events wait for them.
+        /// How many saves the event stands for: 1, unless observers are so slow that more than a
+        /// thousand events wait for them.
         count: u64,
     },
-    /// The watermark does not move, though there is work. It is sent when a line of the log says
-    /// the same: after ten seconds, and again after 20, 40, 80. See
+    /// The watermark does not move, though there is work.
+    ///
+    /// It is sent when the log reports it: after ten seconds, and again after 20, 40, 80. See
     /// [`Builder::on_stall`](crate::Builder::on_stall) for another time.
     #[non_exhaustive]
     Stalled {
         /// The name of the progress, or `unnamed`.
         consumer: &'a str,
-        /// The time for which the watermark has stood still.
+        /// How long the watermark has not moved.
         elapsed: Duration,
         /// The status at that time. [`Status::blocked`] is the cause.
         status: &'a Status,
     },
-    /// The numbers that are no events of their own, for gauges: about once a second while there is
-    /// work or something moves, once when the consumer has caught up, and once before
+    /// The current numbers for gauges, about once a second while there is work or anything moves.
+    ///
+    /// It is also sent once when the consumer has caught up, and once before
     /// [`Ended`](Self::Ended). A parked job that runs once more or is discarded is work too. In
     /// between nothing changes: a consumer that has caught up and sleeps sends none.
     #[non_exhaustive]
     Measured {
         /// The name of the progress, or `unnamed`.
         consumer: &'a str,
-        /// The lag in time: for how long the head has been above the watermark of now, as this
+        /// The lag in time: how long the head has been above the current watermark, as this
         /// consumer has seen it since its start. Zero if it has caught up. It is never too short,
-        /// and too long by 10 ms at most, or by a sixteenth of the longest lag since the consumer
-        /// had caught up.
+        /// and too long by at most 10 ms, or a sixteenth of the longest lag since the consumer had
+        /// caught up.
         lag: Duration,
         /// The status at that time. [`Status::lag`] is the lag in jobs.
         status: &'a Status,
     },
-    /// A job whose attempts are used up is [parked](crate::OnExhausted::Park): the next save has
+    /// A job that has used up its attempts is [parked](crate::OnExhausted::Park): the next save has
     /// its record.
     #[non_exhaustive]
     Parked {
@@ -151,8 +152,9 @@ pub enum Event<'a> {
         /// The text of the error with its sources.
         error: &'a str,
     },
-    /// Another consumer has the name, so this one [waits](crate::Builder::standby). It comes at
-    /// most once, as the first event. A consumer that ends while it waits sends no
+    /// Another consumer has the name, so this one [waits](crate::Builder::standby).
+    ///
+    /// It is sent at most once, as the first event. A consumer that ends while it waits sends no
     /// [`TookOver`](Self::TookOver).
     #[non_exhaustive]
     Waiting {
@@ -161,18 +163,19 @@ pub enum Event<'a> {
         /// The status at that time. [`Status::blocked`] names the other one.
         status: &'a Status,
     },
-    /// The consumer has the name that it [waited](crate::Builder::standby) for. It comes before the
-    /// first attempt, unless an observer is still busy with an earlier event.
+    /// The consumer has the name that it [waited](crate::Builder::standby) for.
+    ///
+    /// It is sent before the first attempt, unless an observer is still busy with an earlier event.
     #[non_exhaustive]
     TookOver {
         /// The name of the progress, or `unnamed`.
         consumer: &'a str,
-        /// The time for which it has waited.
+        /// How long it has waited.
         elapsed: Duration,
         /// The status at that time.
         status: &'a Status,
     },
-    /// A failure stops the consumer. It comes at most once.
+    /// A failure stops the consumer. Sent at most once.
     #[non_exhaustive]
     Halted {
         /// The name of the progress, or `unnamed`.
@@ -184,9 +187,9 @@ pub enum Event<'a> {
         /// The failure, as in [`Blocked::Halted`](crate::Blocked::Halted).
         error: &'a str,
     },
-    /// The consumer has ended, and everything that finished is saved. This is the last event, but
-    /// for one case: if [`on_processed`](crate::Builder::on_processed) panics in its last call,
-    /// [`Halted`](Self::Halted) follows.
+    /// The consumer has ended, and everything that finished is saved. This is the last event,
+    /// except that [`Halted`](Self::Halted) follows if
+    /// [`on_processed`](crate::Builder::on_processed) panics in its last call.
     #[non_exhaustive]
     Ended {
         /// The name of the progress, or `unnamed`.
@@ -219,11 +222,11 @@ impl Event<'_> {
     }
 }
 
-/// The outcome of an attempt.
+/// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AttemptOutcome<'a> {
-    /// The attempt succeeded. A transactional job can still fail after that, when its effects are
+    /// The attempt succeeded. A transactional job can still fail later, when its effects are
     /// written: see [`Effects::add`](crate::Effects::add).
     Done,
     /// The attempt failed: the user's code returned an error or panicked.
@@ -235,8 +238,8 @@ pub enum AttemptOutcome<'a> {
     /// The job is not ready, so the attempt does not count: see
     /// [`Failure::defer`](crate::Failure::defer).
     Deferred,
-    /// The batch of the job failed, and there were other jobs in it. That is no failed attempt:
-    /// each of them runs alone next. See [`Builder::start_batched`](crate::Builder::start_batched).
+    /// The batch of the job failed, and contained other jobs. That is no failed attempt: each of
+    /// them runs alone next. See [`Builder::start_batched`](crate::Builder::start_batched).
     #[non_exhaustive]
     BatchFailed {
         /// The text of the error with its sources. For a panic it begins with `panicked: `.

@@ -1,11 +1,13 @@
-//! The cause of a halt, as far as it decides what helps.
+//! Whether a job caused a halt, which decides what helps.
 
 use crate::base::error::is_halt_of_job;
 use crate::observe::status::Blocked;
 
 impl Blocked {
-    /// True if the consumer halted since a job failed for good, or killed its process: then to skip
-    /// the job helps. It does not at a halt for any other cause, such as a source that fails.
+    /// True if the consumer halted since a job failed for good, or killed its process.
+    ///
+    /// Then skipping the job helps. It does not after any other halt, such as that of a failing
+    /// source.
     ///
     /// ```
     /// use waterline::{Consumer, MemoryJobs, MemoryProgress, Retry};

@@ -1,4 +1,4 @@
-//! The metrics of a consumer, for the recorder of the crate `metrics`: an observer that sets them.
+//! An observer that reports the metrics of a consumer to the recorder of the crate `metrics`.
 
 use super::events::{AttemptOutcome, Event, Observer};
 use super::status::{State, Status};
@@ -12,7 +12,7 @@ use metrics::{Counter, Gauge, Histogram, Unit};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Returns the observer that keeps the metrics of one consumer. The recorder is user code: if it
+/// Returns the observer that reports one consumer's metrics. The recorder is user code: if it
 /// panics, the consumer runs without metrics.
 pub(crate) fn observer(consumer: String) -> Option<Box<dyn Observer>> {
     match guarded(|| Ok(Metrics::new(&consumer))) {
@@ -25,16 +25,16 @@ pub(crate) fn observer(consumer: String) -> Option<Box<dyn Observer>> {
     }
 }
 
-/// The metrics of a consumer that waits for its name. None is set before it has the name, since the
-/// one that has it may set the same ones.
+/// The metrics of a standby. None is set before it has its name, since the consumer that has the
+/// name may set the same ones.
 #[derive(Clone)]
 pub(crate) struct ToCome(Arc<Muted>);
 
 struct Muted {
     consumer: String,
-    /// The handles, made at the start of the wait.
+    /// The handles, registered at the start of the wait.
     made: Option<Box<dyn Observer>>,
-    /// `None` until the consumer has its name. Then it may have new handles, under another name.
+    /// `None` until the consumer has its name, then new handles if that name differs.
     begun: OnceLock<Option<Box<dyn Observer>>>,
 }
 
@@ -44,7 +44,7 @@ impl ToCome {
         Self(Arc::new(Muted { consumer: consumer.to_owned(), made, begun: OnceLock::new() }))
     }
 
-    /// Sets the metrics from now on, under the name that the consumer has got.
+    /// Sets the metrics from now on, under the name that the consumer has taken.
     pub(crate) fn begin(&self, consumer: String) {
         let renamed = consumer != self.0.consumer;
         // There is one takeover, so this is the first call.
@@ -59,7 +59,7 @@ impl Observer for ToCome {
     }
 }
 
-/// The handles of the metrics of one consumer. They are made once, at its start.
+/// The handles of one consumer's metrics, registered once at its start.
 struct Metrics {
     attempts: Counter,
     failures: Counter,
@@ -137,7 +137,7 @@ impl Metrics {
         let verdict = |of: fn(&str) -> bool| as_f64(Advice::worst_of(&advice, of) as u64);
         self.movement.set(verdict(|reason| reason != "parked"));
         self.left_over.set(verdict(|reason| reason == "parked"));
-        // This comes last: who sees it at 1 sees the other gauges of this life.
+        // Last: a reader that sees 1 here sees the other gauges of this life.
         self.up.set(f64::from(u8::from(!is_over)));
     }
 }
@@ -171,7 +171,7 @@ impl Observer for Metrics {
             }
             Event::Ended { .. } => {
                 self.up.set(0.0);
-                // Abandoned jobs may still run, but nobody counts them.
+                // Abandoned jobs may still run, but they are no longer counted.
                 self.in_flight.set(0.0);
             }
             Event::Stalled { .. } => self.stalls.increment(1),
@@ -181,7 +181,7 @@ impl Observer for Metrics {
     }
 }
 
-/// A gauge has no value for "none", and 0 is an index.
+/// A gauge has no value for "none", and 0 is a valid index.
 fn or_none(index: Option<Index>) -> f64 {
     index.map_or(-1.0, as_f64)
 }
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn the_end_leaves_nothing_up_and_nothing_in_flight_whatever_was_measured_before() {
-        // The crate `metrics` keeps a gauge as the bits of a float.
+        // The crate `metrics` stores a gauge as the bits of a float.
         let [up, in_flight] = [0, 1].map(|_| Arc::new(AtomicU64::new(2_f64.to_bits())));
         let read = || [&up, &in_flight].map(|gauge| f64::from_bits(gauge.load(Ordering::Relaxed)));
         let (up, in_flight) = (Gauge::from_arc(up.clone()), Gauge::from_arc(in_flight.clone()));

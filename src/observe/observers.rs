@@ -1,5 +1,5 @@
-//! The observers of one consumer: they hear of attempts at once, and of everything else by way of
-//! the queue of lines.
+//! The observers of one consumer: they hear of attempts at once, and of all else through the queue
+//! of lines.
 
 use super::events::{AttemptOutcome, Event, Observer};
 use super::status::{State, Status};
@@ -14,19 +14,20 @@ use std::time::{Duration, Instant};
 /// The user's callback for a stall of the watermark.
 pub(crate) type OnStall = dyn Fn(&Status) + Send + Sync;
 
-/// The observers, and the attempts that they know to run; and the calls for a stall.
+/// The observers with the attempts that they saw begin, and the stall callbacks.
 pub(crate) struct Observers {
     consumer: String,
-    /// The name that a consumer has got which waited for it.
+    /// The final name of a consumer that waited for it.
     renamed: OnceLock<String>,
     list: Vec<Guarded<Box<dyn Observer>>>,
-    /// The calls for a stall, in the order of their numbers.
+    /// The stall callbacks, in the order of their numbers.
     alarms: Vec<Guarded<Box<OnStall>>>,
-    /// By index and not by token: with a sink, a job that waits for its turn gets another token.
+    /// By index and not by token: in ordered mode, a job that waits for its turn gets another
+    /// token.
     attempts: Mutex<HashMap<Index, Attempt>>,
 }
 
-/// An attempt that runs.
+/// A running attempt.
 struct Attempt {
     number: u32,
     begun: Instant,
@@ -49,22 +50,22 @@ impl Observers {
         self.renamed.get().unwrap_or(&self.consumer)
     }
 
-    /// Gives the consumer its own name, which has waited until now. Only the first call counts.
+    /// Sets the final name of a consumer that has waited for it. Only the first call counts.
     pub(crate) fn rename(&self, name: String) {
-        // A second name would be that of a second takeover, and there is none.
+        // A second call would be that of a second takeover, and there is none.
         let _ = self.renamed.set(name);
     }
 
-    /// True if there is an observer, and not only calls for a stall.
+    /// True if there is an observer, not only stall callbacks.
     pub(crate) fn hear(&self) -> bool {
         !self.list.is_empty()
     }
 
-    /// Tells of an attempt that begins. The clock is asked after the call, so a slow observer does
+    /// Reports an attempt that begins. The clock is read after the call, so a slow observer does
     /// not make the job look slow.
     ///
     /// # Errors
-    /// The text of the panic of an observer. The others have heard of the event.
+    /// The text of an observer's panic. The other observers have heard of the event.
     pub(crate) fn attempt_begins(
         &self,
         index: Index,
@@ -76,20 +77,20 @@ impl Observers {
         told
     }
 
-    /// Tells of an attempt that has ended.
+    /// Reports an attempt that has ended.
     ///
     /// # Errors
-    /// The text of the panic of an observer.
+    /// The text of an observer's panic.
     pub(crate) fn attempt_ended(&self, index: Index, outcome: AttemptOutcome<'_>, now: Instant) -> Result<(), String> {
         let Some(Attempt { number, begun }) = self.attempts.lock().remove(&index) else { return Ok(()) };
         let (consumer, elapsed) = (self.consumer(), now.saturating_duration_since(begun));
         self.tell(&Event::AttemptEnded { consumer, index, attempt: number, elapsed, outcome })
     }
 
-    /// Tells of an event that was queued.
+    /// Reports a queued event.
     ///
     /// # Errors
-    /// The text of the panic of an observer.
+    /// The text of an observer's panic.
     pub(crate) fn notice(&self, notice: &Notice) -> Result<(), String> {
         let consumer = self.consumer();
         self.tell(&match notice {
@@ -158,7 +159,7 @@ pub(crate) enum Notice {
         lag: Duration,
         status: Box<Status>,
     },
-    /// A call that the user wants for a stall, by its number.
+    /// Calls the user's stall callback with this number.
     Alarm {
         alarm: usize,
         status: Box<Status>,
@@ -188,8 +189,8 @@ pub(crate) enum Notice {
 }
 
 impl Notice {
-    /// Takes in a later one of the same kind, so that events which nobody hears of do not fill the
-    /// memory. Returns the later one if they cannot be merged.
+    /// Merges a later notice of the same kind, so that unheard events do not fill the memory.
+    /// Returns the later one if they cannot be merged.
     pub(super) fn merge(&mut self, later: Self) -> Option<Self> {
         match (self, later) {
             (
@@ -207,7 +208,7 @@ impl Notice {
         }
     }
 
-    /// True if the other one may be merged with one before this one.
+    /// True if the later notice may be merged with one before this one.
     pub(super) fn may_be_passed_by(&self, later: &Self) -> bool {
         matches!(self, Self::Measured { .. } | Self::Saved { .. })
             && matches!(later, Self::Measured { .. } | Self::Saved { .. })

@@ -1,11 +1,13 @@
-//! The sentence that says why a watermark does not move, with all that the status adds to it.
+//! The sentence that says why a watermark does not move, with the details of the status.
 
 use super::status::Status;
 use std::fmt;
 
 impl Status {
-    /// Returns the sentence of [`blocked`](Self::blocked), with what other fields say about it: the
-    /// upstream that has ended, or when the source is asked again, and how many calls failed.
+    /// Returns the sentence of [`blocked`](Self::blocked) with the details of other fields.
+    ///
+    /// These are the upstream that has ended, or when the source is called again and how many calls
+    /// failed.
     ///
     /// ```
     /// use waterline::{Consumer, MemoryJobs, MemoryProgress};

@@ -1,4 +1,4 @@
-//! The reasons to stand still as sentences.
+//! The sentences for the reasons to wait.
 
 use super::status::Blocked;
 use crate::base::index::Index;
@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 impl Blocked {
-    /// True if nothing goes on before somebody has done something.
+    /// True if it takes an operator, or other outside help, before anything goes on.
     pub(crate) fn needs_help(&self) -> bool {
         match self {
             Self::LogFull { ended, .. } => *ended,
@@ -112,7 +112,7 @@ fn write_in_use(f: &mut fmt::Formatter<'_>, holder: &str, expires_in: Option<Dur
     expires_in.map_or(Ok(()), |expires_in| write!(f, ", in {expires_in:.1?} unless it is renewed"))
 }
 
-/// Says when a job that waits is tried again.
+/// Says when a waiting job is retried.
 fn soon(retry_in: Duration) -> String {
     if retry_in.is_zero() { "as soon as a slot is free".to_owned() } else { format!("in {retry_in:.1?}") }
 }

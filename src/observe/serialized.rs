@@ -11,7 +11,7 @@ impl Serialize for Status {
             state = self.state,
             head = self.head,
             last_processed = self.last_processed,
-            // Nobody knows it without a head.
+            // Unknown without a head.
             lag = self.head.map(|_| self.lag()),
             next = self.next,
             processing = self.processing,
@@ -57,7 +57,7 @@ impl Serialize for State {
     }
 }
 
-/// The sentence of the status says the rest.
+/// The stable word for each reason. The sentence of the status says the rest.
 impl Blocked {
     pub(super) fn word(&self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! The span of an attempt, for a subscriber of `tracing` that wants it.
+//! The `tracing` span of an attempt.
 
 use crate::base::index::Index;
 use crate::base::sync::Arc;
@@ -6,7 +6,7 @@ use tracing::Level;
 use tracing::level_filters::LevelFilter;
 use tracing::span::EnteredSpan;
 
-/// Makes the spans of one consumer.
+/// Creates the spans of one consumer.
 #[derive(Clone, Debug)]
 pub(crate) struct Spans {
     consumer: Arc<str>,
@@ -17,14 +17,14 @@ impl Spans {
         Self { consumer: consumer.into() }
     }
 
-    /// Enters the span of this attempt until the answer is dropped. If no subscriber wants spans of
-    /// this level, that is a look at one number.
+    /// Enters the span of this attempt until the guard is dropped. If no subscriber wants spans of
+    /// this level, that costs reading one number.
     #[inline]
     pub(crate) fn enter(&self, index: Index, attempt: u32) -> Option<Box<EnteredSpan>> {
         if Level::DEBUG <= LevelFilter::current() { Some(self.entered(index, attempt)) } else { None }
     }
 
-    /// Enters the span of a batch of jobs: its lowest index, and the number of jobs.
+    /// Enters the span of a batch: its lowest index, and how many jobs.
     #[inline]
     pub(crate) fn enter_batch(&self, index: Index, jobs: usize) -> Option<Box<EnteredSpan>> {
         if Level::DEBUG <= LevelFilter::current() { Some(self.entered_batch(index, jobs)) } else { None }
@@ -36,7 +36,8 @@ impl Spans {
         Box::new(span.entered())
     }
 
-    /// The answer is boxed, so that a job without a span has one register to check behind it.
+    /// The guard is boxed, so that a job without a span has only one register to check after the
+    /// call.
     #[cold]
     fn entered(&self, index: Index, attempt: u32) -> Box<EnteredSpan> {
         let span = tracing::debug_span!(target: "waterline", "job", consumer = &*self.consumer, index, attempt);

@@ -1,5 +1,4 @@
-//! The status that an operator sees: the position of a consumer, and the one thing that its
-//! watermark waits for.
+//! The status for an operator: where a consumer is, and the one thing that its watermark waits for.
 
 use super::calls::SourceCalls;
 use crate::base::index::Index;
@@ -12,14 +11,13 @@ use std::time::Duration;
 pub enum State {
     /// Jobs start as they come.
     Running,
-    /// Another consumer has the name, and this one [waits](crate::Builder::standby) until it is
-    /// free.
+    /// Another consumer has the name, and this one [waits](crate::Builder::standby) for it.
     Waiting,
     /// Nothing starts until `resume`.
     Paused,
     /// Nothing starts any more. The jobs in flight finish and are saved.
     Stopping,
-    /// A failure has stopped the consumer: of a job, a callback, or the last save, or the loss of
+    /// A failure has stopped the consumer: of a job, a callback or the last save, or the loss of
     /// its name. `stop` and `join` return it.
     Halted,
     /// The consumer has stopped, and everything that finished is saved. If the progress keeps only
@@ -44,10 +42,8 @@ impl fmt::Display for State {
 ///
 /// `Display` shows it in one line for people. The order of its parts and the words will not change,
 /// but do not parse it: programs read the fields. If an error of yours has several lines, they are
-/// shown as they are.
-///
-/// `serde` writes its fields, for an answer over HTTP: durations in whole milliseconds, the reason
-/// in `blocked` as a word, and the line of `Display` as `text`.
+/// shown as they are. `serde` writes the fields, for an answer over HTTP: durations in whole
+/// milliseconds, the reason in `blocked` as a word, and the line of `Display` as `text`.
 ///
 /// It has no throughput: take two snapshots and divide the difference of [`done`](Self::done) by
 /// the time between them. [`PipelineStatus`](crate::PipelineStatus) does that for stages.
@@ -71,7 +67,7 @@ impl fmt::Display for State {
 pub struct Status {
     /// The state, from the start of the consumer to its end.
     pub state: State,
-    /// The head that the source showed last. `None` while it has shown none.
+    /// The head that the source last reported, or `None` if it has reported none.
     pub head: Option<Index>,
     /// The watermark: everything up to and including this index is processed and saved. `None`
     /// while nothing is saved.
@@ -80,11 +76,11 @@ pub struct Status {
     pub next: Index,
     /// The jobs in flight: handed to a worker and not reported.
     pub processing: usize,
-    /// The jobs that finished above the watermark. Jobs that are not saved yet count too.
+    /// The jobs that finished above the watermark, saved or not.
     pub done_ahead: u64,
-    /// The jobs that finished and are in no save yet. After a crash these jobs run again, and so do
-    /// the jobs in flight. If the progress keeps only the watermark, these are all of `done_ahead`.
-    /// The indices of a gap that was settled count like jobs, here and in `done_ahead`.
+    /// The finished jobs that are in no save yet. After a crash these jobs run again, and so do the
+    /// jobs in flight. If the progress keeps only the watermark, these are all of `done_ahead`. The
+    /// indices of a settled gap count like jobs, here and in `done_ahead`.
     ///
     /// ```
     /// use waterline::{Consumer, MemoryJobs, Store};
@@ -97,14 +93,14 @@ pub struct Status {
     /// # Ok::<(), waterline::Error>(())
     /// ```
     pub unsaved: u64,
-    /// The reason why the watermark does not move right now.
+    /// Why the watermark does not move right now.
     pub blocked: Blocked,
-    /// The time for which the source has failed, has not answered, or has lacked the job that the
-    /// watermark waits for. `None` unless [`blocked`](Self::blocked) is [`Blocked::Source`] or
+    /// How long the source has failed, has not answered, or has lacked the job that the watermark
+    /// waits for. `None` unless [`blocked`](Self::blocked) is [`Blocked::Source`] or
     /// [`Blocked::Missing`].
     pub source_fails_for: Option<Duration>,
-    /// The upstream that the next job waits for, if it has ended, so that its watermark will never
-    /// move again: the name of its progress, or "unnamed".
+    /// The upstream that the next job waits for, if it has ended and its watermark will never move
+    /// again: the name of its progress, or "unnamed".
     pub ended_upstream: Option<String>,
     /// The attempts that succeeded since the consumer started. An attempt whose effects cannot be
     /// written moves from here to `failed`: see [`Effects::add`](crate::Effects::add).
@@ -115,15 +111,15 @@ pub struct Status {
     pub retries: u64,
     /// The saves of the progress that succeeded since the consumer started.
     pub saves: u64,
-    /// The indices since the consumer started at which, as the source says, there will never be a
-    /// job: see [`Jobs::read_sparse`](crate::Jobs::read_sparse). Those above the watermark count in
-    /// `done_ahead`, too.
+    /// The indices at which, as the source has said since the consumer started, there will never be
+    /// a job: see [`Jobs::read_sparse`](crate::Jobs::read_sparse). Those above the watermark count
+    /// in `done_ahead`, too.
     pub absent: u64,
-    /// The jobs that are parked, with those of earlier lives: see
+    /// The parked jobs, including those of earlier lives: see
     /// [`OnExhausted::Park`](crate::OnExhausted::Park).
     pub parked: u64,
-    /// The oldest attempt in flight. `None` if no job is in flight. If it has run for hours, it is
-    /// stuck, even if the watermark does not wait for it yet.
+    /// The oldest attempt in flight, or `None` if no job is in flight. If it has run for hours, it
+    /// is stuck, even if the watermark does not wait for it yet.
     ///
     /// ```
     /// use waterline::{Consumer, MemoryJobs, MemoryProgress};
@@ -144,9 +140,9 @@ pub struct Status {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub oldest: Option<Attempt>,
-    /// The calls into the source: how many failed, and when it is asked again.
+    /// The calls into the source: how many failed, and when it is called again.
     pub source: SourceCalls,
-    /// The lowest index that is not processed.
+    /// The lowest unprocessed index.
     pub(crate) unprocessed: Index,
 }
 
@@ -159,19 +155,20 @@ pub struct Attempt {
     /// The number of the attempt, from 1.
     pub attempt: u32,
     /// The time since it began, to within a tick of the system's timer (1 to 16 ms). With
-    /// [`start_ordered`](crate::Builder::start_ordered) the sink's part counts anew.
+    /// [`start_ordered`](crate::Builder::start_ordered) the time starts anew for the sink.
     pub elapsed: Duration,
 }
 
 impl Status {
-    /// Returns the lag: how many indices are not yet processed. It is head − watermark, or head + 1
-    /// − first index while there is no watermark. It is never below 0, even if the head went back.
+    /// Returns the lag: how many indices are not yet processed.
     ///
-    /// Gaps count until the watermark has passed them, since nobody has read them yet: a table
-    /// whose ids leave out 2^40 numbers has that lag. For the number of rows, ask the database.
-    /// While there is no [`head`](Self::head), for example while a
-    /// [standby](crate::Builder::standby) waits, nobody knows the lag: this is 0 then, and the
-    /// sentence of the status says `unknown`.
+    /// It is head − watermark, or head + 1 − first index while there is no watermark. It is never
+    /// below 0, even if the head went back. Gaps count until the watermark has passed them, since
+    /// they have not been read yet: a table whose ids leave out 2^40 numbers has that lag. For the
+    /// number of rows, ask the database.
+    ///
+    /// Without a [`head`](Self::head), for example while a [standby](crate::Builder::standby)
+    /// waits, the lag is unknown: this is 0 then, and the sentence of the status says `unknown`.
     #[must_use]
     pub fn lag(&self) -> u64 {
         self.head.map_or(0, |head| head.saturating_add(1).saturating_sub(self.unprocessed))
@@ -188,8 +185,8 @@ impl fmt::Display for Status {
     }
 }
 
-/// The reason why the watermark does not move right now. `Display` says it in one sentence that an
-/// operator can act on.
+/// Why the watermark does not move right now. `Display` says it in one sentence that an operator
+/// can act on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Blocked {
@@ -208,9 +205,10 @@ pub enum Blocked {
         elapsed: Duration,
     },
     /// The next job runs for longer than [`attempt_timeout`](crate::Builder::attempt_timeout)
-    /// allows, and nothing can end it from outside: a thread cannot be ended, and a future that
-    /// blocks its thread cannot be dropped. [`Job::is_stopping`](crate::Job::is_stopping) tells the
-    /// job.
+    /// allows.
+    ///
+    /// Nothing can end it from outside: a thread cannot be ended, and a future that blocks its
+    /// thread cannot be dropped. [`Job::is_stopping`](crate::Job::is_stopping) tells the job.
     Overdue {
         /// The index of the job.
         index: Index,
@@ -218,7 +216,7 @@ pub enum Blocked {
         attempt: u32,
         /// The time since the attempt began.
         elapsed: Duration,
-        /// The longest time that it may take.
+        /// How long it may take.
         timeout: Duration,
     },
     /// The next job failed and waits for its next attempt.
@@ -227,7 +225,7 @@ pub enum Blocked {
         index: Index,
         /// The number of the attempt that failed, from 1.
         attempt: u32,
-        /// The rest of the back-off; zero if the job is due.
+        /// How long until the next attempt; zero if the job is due.
         retry_in: Duration,
         /// The error of that attempt.
         error: String,
@@ -236,18 +234,19 @@ pub enum Blocked {
     Deferred {
         /// The index of the job.
         index: Index,
-        /// The rest of the time that it asked for; zero if the job is due.
+        /// How long until the job is due, as it requested; zero if it is.
         retry_in: Duration,
-        /// The text of the error by which it said so.
+        /// The text of the error with which it deferred itself.
         error: String,
     },
-    /// The next job could start, but all threads that could run it have been busy for a second or
-    /// more (or the shortest time of [`on_stall`](crate::Builder::on_stall)), and not with a job
-    /// that the watermark waits for. They may be in the closure of
-    /// [`start_deferred`](crate::Builder::start_deferred) after the job was reported, in a
-    /// destructor, or in a job above the next one.
+    /// The next job could start, but all threads that could run it are busy with something else.
+    ///
+    /// They have been busy for a second or more (or the shortest time of
+    /// [`on_stall`](crate::Builder::on_stall)), and not with a job that the watermark waits for.
+    /// They may be in the closure of [`start_deferred`](crate::Builder::start_deferred) after the
+    /// job was reported, in a destructor, or in a job above the next one.
     Threads {
-        /// The number of threads, which is the highest allowed one.
+        /// How many threads there are, which is the most allowed.
         busy: usize,
         /// The time since the last of them returned.
         elapsed: Duration,
@@ -257,15 +256,15 @@ pub enum Blocked {
         /// The index of the job.
         index: Index,
     },
-    /// The consumer asks the source for its head, and reads no job before the answer. After a
+    /// The consumer has asked the source for its head, and reads no job before the answer. After a
     /// second, or the shortest time of [`on_stall`](crate::Builder::on_stall), this becomes
     /// [`Blocked::Source`].
     Looking {
         /// The time since the consumer asked.
         elapsed: Duration,
     },
-    /// The source fails, and is asked again; or it has not answered for a second, or for the
-    /// shortest time of [`on_stall`](crate::Builder::on_stall).
+    /// The source fails and is retried, or has not answered for a second, or for the shortest time
+    /// of [`on_stall`](crate::Builder::on_stall).
     Source {
         /// The index that the watermark waits for.
         index: Index,
@@ -280,9 +279,9 @@ pub enum Blocked {
         /// The reason that the source gave.
         why: String,
     },
-    /// The progress cannot be saved, and the save is tried again; or the save has not returned for
-    /// a second, or for the shortest time of [`on_stall`](crate::Builder::on_stall). Or a consumer
-    /// that waits for its name could not ask for it, and tries again.
+    /// The progress cannot be saved and is retried, or a save has not returned for a second, or for
+    /// the shortest time of [`on_stall`](crate::Builder::on_stall). Or a standby could not ask for
+    /// its name, and tries again.
     Progress {
         /// The error of the storage.
         error: String,
@@ -294,27 +293,27 @@ pub enum Blocked {
         /// The head of the source.
         head: Option<Index>,
     },
-    /// The source has this job, but its gate does not let it through yet: the upstream consumer has
-    /// not processed it. [`Status::ended_upstream`] says if that consumer has ended.
+    /// The source has this job, but its gate holds it back: the upstream consumer has not processed
+    /// it. [`Status::ended_upstream`] says whether that consumer has ended.
     Upstream {
         /// The index of the job.
         index: Index,
     },
-    /// The source has this job, but the log that the jobs fill is full: see
-    /// [`JobLog::hold_back`](crate::JobLog::hold_back). It starts as soon as the consumers behind
-    /// the log have processed some of its items.
+    /// The source has this job, but the log that its jobs fill is full: see
+    /// [`JobLog::hold_back`](crate::JobLog::hold_back). It starts as soon as the log's consumers
+    /// have processed some of its items.
     LogFull {
         /// The index of the job.
         index: Index,
         /// The name of the log.
         log: String,
-        /// The [items](crate::JobLog::backlog) that are still to be processed.
+        /// How many [items](crate::JobLog::backlog) are still to be processed.
         items: u64,
-        /// The number of items from which on the log is full.
+        /// The number of items from which the log is full.
         most: u64,
-        /// The consumer behind the log whose watermark is the lowest: the name of its progress, or
-        /// "unnamed". `None` if the log [retains](crate::JobLog::retain) items for no consumer, so
-        /// that only a trim makes room.
+        /// The log's consumer with the lowest watermark: the name of its progress, or "unnamed".
+        /// `None` if the log [retains](crate::JobLog::retain) items for no consumer, so that only a
+        /// trim makes room.
         behind: Option<String>,
         /// True if that consumer has ended, so that its watermark never moves again.
         ended: bool,
@@ -326,19 +325,18 @@ pub enum Blocked {
         /// The index of the job.
         index: Index,
     },
-    /// Another consumer has the name, and this one [waits](crate::Builder::standby) until it is
-    /// free.
+    /// Another consumer has the name, and this one [waits](crate::Builder::standby) for it.
     InUse {
-        /// The one who has the name, as far as the progress names it.
+        /// The holder of the name, as far as the progress names it.
         holder: String,
-        /// The rest of the time after which the name is free, if nobody renews it; zero if that
-        /// time is over. `None` if the name is free only once its holder gives it back.
+        /// How long until the name is free unless it is renewed; zero if it is due. `None` if the
+        /// name is free only once its holder gives it back.
         expires_in: Option<Duration>,
     },
     /// The consumer is paused. Nothing starts until `resume`.
     Paused,
-    /// The progress holds the consumer back: see [`Tenure::hold`](crate::Tenure::hold). Nothing
-    /// starts until the progress lets it go on.
+    /// The progress holds the consumer back, and nothing starts until it lets go: see
+    /// [`Tenure::hold`](crate::Tenure::hold).
     Held {
         /// The reason that the progress gave.
         why: String,
@@ -346,8 +344,8 @@ pub enum Blocked {
     /// The consumer has ended and everything is saved, but its threads are not gone, and a `stop`
     /// or `join` waits for them.
     Leaving {
-        /// The time since the end, a second or the shortest time of
-        /// [`on_stall`](crate::Builder::on_stall) at least.
+        /// The time since the end: at least a second, or the shortest time of
+        /// [`on_stall`](crate::Builder::on_stall).
         elapsed: Duration,
     },
     /// A failure has stopped the consumer.

@@ -1,4 +1,4 @@
-//! The window of a consumer, as a page for people draws it.
+//! The window of a consumer as a strip of cells, for a page that draws it.
 
 use crate::base::index::Index;
 use crate::base::serialized::{fields, long};
@@ -6,7 +6,7 @@ use crate::observe::status::Attempt;
 use serde::ser::{Serialize, Serializer};
 use std::time::Duration;
 
-/// The most attempts and retries that a strip lists.
+/// How many attempts and retries a strip lists at most.
 pub(crate) const LISTED: usize = 100;
 
 /// The window of a consumer as a strip of cells, from [`Handle::strip`](crate::Handle::strip).
@@ -15,28 +15,28 @@ pub(crate) const LISTED: usize = 100;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Strip {
-    /// The first index of the strip: the lowest one that is not processed.
+    /// The first index of the strip: the lowest unprocessed one.
     pub from: Index,
     /// One past the last index of the strip.
     pub end: Index,
-    /// The number of indices in a cell. The last cell may have fewer.
+    /// How many indices a cell has. The last cell may have fewer.
     pub per_cell: u64,
-    /// The cells, in the order of the indices. None while nothing is left to do.
+    /// The cells, in index order. Empty while nothing is left to do.
     pub cells: Vec<StripCell>,
     /// The limit on the jobs in flight.
     pub max_processing: usize,
     /// The limit on the width of the window; [`u64::MAX`] means none.
     pub max_search_ahead: u64,
-    /// The attempts in flight with the lowest indices, 100 at most.
+    /// The attempts in flight with the lowest indices, at most 100.
     pub running: Vec<Attempt>,
-    /// The jobs with the lowest indices that wait for their next attempt, 100 at most.
+    /// The jobs with the lowest indices that wait for their next attempt, at most 100.
     pub retries: Vec<StripRetry>,
-    /// The number of jobs that wait for their next attempt.
+    /// How many jobs wait for their next attempt.
     pub retrying: u64,
 }
 
-/// A cell of a [`Strip`]: the state of its indices. If they differ, it is that which an operator
-/// has to know first, in the order of this list.
+/// A cell of a [`Strip`]: the state of its indices. If they differ, it shows the first in this
+/// list, which an operator has to know first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StripCell {
@@ -46,8 +46,8 @@ pub enum StripCell {
     Parked,
     /// A job runs (`r`).
     Running,
-    /// All are gaps (`g`): there will never be a job, as the source has said in this life of the
-    /// consumer. It knows 1,024 runs of gaps at most; others, and those of an earlier life, are
+    /// All are gaps (`g`): the source has said in this life of the consumer that there will never
+    /// be a job. At most 1,024 runs of gaps are kept; others, and those of an earlier life, show as
     /// done.
     Gap,
     /// All are done, or gaps (`d`).
@@ -66,7 +66,7 @@ pub struct StripRetry {
     pub index: Index,
     /// The number of the attempt that failed, from 1.
     pub attempt: u32,
-    /// The rest of the back-off; zero if the job is due.
+    /// How long until the next attempt; zero if the job is due.
     pub retry_in: Duration,
     /// The error of that attempt.
     pub error: String,
@@ -87,13 +87,13 @@ pub(crate) struct Ruler {
 }
 
 impl Ruler {
-    /// Lays these indices out in so many cells at most.
+    /// Divides the indices into at most this many cells.
     pub(crate) fn new(from: Index, end: Index, most: usize) -> Self {
         let span = end.saturating_sub(from);
         Self { from, end: from + span, per_cell: span.div_ceil(most.max(1) as u64).max(1) }
     }
 
-    /// Returns the first index of each cell, and one past its last one.
+    /// Returns the first index of each cell, and one past its last.
     pub(crate) fn cells(self) -> impl Iterator<Item = (Index, Index)> {
         let count = (self.end - self.from).div_ceil(self.per_cell);
         (0..count).map(move |cell| {
@@ -102,7 +102,7 @@ impl Ruler {
         })
     }
 
-    /// Returns the place of the cell that has this index.
+    /// Returns the position of the cell with this index.
     pub(crate) fn cell_of(self, index: Index) -> Option<usize> {
         let is_there = (self.from..self.end).contains(&index);
         is_there.then(|| usize::try_from((index - self.from) / self.per_cell).unwrap_or(usize::MAX))
@@ -110,7 +110,7 @@ impl Ruler {
 }
 
 impl StripCell {
-    /// The state of so many indices, of which this many are done, and of these so many are gaps.
+    /// Returns the state of `count` indices, of which `done` are done, including `gaps` gaps.
     pub(crate) fn of(count: u64, done: u64, gaps: u64) -> Self {
         match done {
             0 => Self::NotStarted,
@@ -141,7 +141,7 @@ impl Serialize for Strip {
             per_cell = self.per_cell,
             cells = self.cells.iter().map(|cell| cell.letter()).collect::<String>(),
             max_processing = self.max_processing,
-            // A number that no number of JavaScript holds.
+            // No number of JavaScript is that large.
             max_search_ahead = Some(self.max_search_ahead).filter(|width| *width < u64::MAX),
             running = self.running,
             retries = self.retries,
