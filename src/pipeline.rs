@@ -1,5 +1,5 @@
-//! Several consumers that follow each other, run as one: they start downstream first, stop upstream
-//! first, and halt together.
+//! Consumers that follow each other, run as one: they start downstream first, stop upstream first,
+//! and halt together.
 
 use crate::base::config::ConfigError;
 use crate::base::error::Error;
@@ -29,26 +29,26 @@ type Start<'a> = Box<dyn FnOnce(&Stage<'_>) -> Result<Consumer, Error> + 'a>;
 /// Consumers that follow each other, run as one.
 ///
 /// Each stage is a [`Consumer`] like any other. It gets its jobs from the stage before it in one of
-/// two ways. Either through a [`JobLog`](crate::JobLog), to which the jobs of that stage
-/// [push](crate::Effects::push) (fan-out: one job becomes many). Or from the same stream, behind
+/// two ways: through a [`JobLog`](crate::JobLog), to which the jobs of that stage
+/// [push](crate::Effects::push) (fan-out: one job becomes many); or from the same stream, behind
 /// that stage, with [`Jobs::gated_by`] (fan-in: a stage can be behind several gates).
 ///
 /// * **Start**: add the stages upstream first. They start downstream first, so that each one
 ///   listens before its upstream moves.
 /// * **End**: [`stop`](Self::stop), [`run_to`](Self::run_to) and [`join`](Self::join) end the
-///   stages upstream first. A stage ends when all stages before it have ended, and it has processed
+///   stages upstream first. A stage ends once all stages before it have ended, and it has processed
 ///   the jobs that they left: the items of its log up to the head, or everything up to the lowest
-///   watermark of its upstreams. A stage that goes through the stream of the first stage beside it,
-///   so that a later stage is behind both, goes as far as the first stage. Any other stage without
-///   an upstream goes as far as the head of its source. A stage that is paused stops at once, and
-///   so does a stage that waits for its name ([`Builder::standby`]). But if the first stage has
-///   reached its end, the later ones are awaited until they have their names.
-/// * **Upstreams outside**: a stage may also be gated by a consumer that is not part of the
-///   pipeline. If that consumer ends below the index that the stage goes to, the stage processes
-///   the jobs that its gate lets through, and ends there. This is [`Error::UpstreamEnded`] where
-///   somebody counts on the rest: for the first stage if it has an index to stop at, by `stop_at`,
-///   `run_to` or `run_to_head`; for the later stages in `run_to` and `run_to_head`.
-///   [`stop`](Self::stop) leaves the rest to the next life, and is Ok.
+///   watermark of its upstreams. A stage beside the first one, which goes through the same stream
+///   and has a later stage behind both, goes as far as the first stage. Any other stage without an
+///   upstream goes as far as the head of its source. A stage that is paused, or waits for its name
+///   ([`Builder::standby`]), stops at once. But if the first stage has reached its end, the later
+///   ones are awaited until they have their names.
+/// * **Upstreams outside**: a stage may also be gated by a consumer outside the pipeline. If that
+///   consumer ends below the index to which the stage goes, the stage processes the jobs that its
+///   gate lets through, and ends there. This is [`Error::UpstreamEnded`] where the rest was
+///   requested: for the first stage if it has an index to stop at, by `stop_at`, `run_to` or
+///   `run_to_head`; for the later stages in `run_to` and `run_to_head`. [`stop`](Self::stop) leaves
+///   the rest to the next life, and is Ok.
 /// * **Failure**: when a stage halts, all stages before it are asked to stop, so that they do not
 ///   pile up work for it. The stages behind it process the jobs that it left them. `join` returns
 ///   the first failure, with the name of the stage.
@@ -92,14 +92,14 @@ pub struct Pipeline {
     shared: Arc<Stages>,
 }
 
-/// Sets up a [`Pipeline`]; made by [`Pipeline::builder`].
+/// Configures a [`Pipeline`]; created by [`Pipeline::builder`].
 #[must_use = "nothing happens before it is started"]
 pub struct PipelineBuilder<'a> {
     stages: Vec<(String, Start<'a>)>,
     stop_at: Option<Index>,
 }
 
-/// A stage that is about to start. It makes the stage's consumer, and finds the stages before it.
+/// A stage that is about to start. It builds the stage's consumer, and finds the stages before it.
 pub struct Stage<'a> {
     name: &'a str,
     watermark: &'a Watermark,
@@ -116,8 +116,9 @@ pub struct PipelineHandle {
 }
 
 impl<'a> PipelineBuilder<'a> {
-    /// Adds a stage behind those that were added before. The closure starts the stage's consumer,
-    /// which it makes with [`Stage::consumer`].
+    /// Adds a stage behind those added before.
+    ///
+    /// The closure starts the stage's consumer, which it builds with [`Stage::consumer`].
     pub fn stage(
         mut self,
         name: impl Into<String>,
@@ -127,9 +128,10 @@ impl<'a> PipelineBuilder<'a> {
         self
     }
 
-    /// Makes the first stage end once it has processed everything up to and including this index,
-    /// and nothing above it. [`Pipeline::join`] then ends the other stages, once they have
-    /// processed the jobs that come of it. If there are several such indices, the lowest holds; an
+    /// Ends the first stage once it has processed everything up to and including this index.
+    ///
+    /// It processes nothing above the index. [`Pipeline::join`] then ends the other stages, once
+    /// they have processed the jobs that come of it. Of several such indices, the lowest holds; an
     /// index that the stage gives to [`Builder::stop_at`] counts too.
     pub fn stop_at(mut self, index: Index) -> Self {
         self.stop_at = Some(lowest_end(self.stop_at, index));
@@ -140,7 +142,7 @@ impl<'a> PipelineBuilder<'a> {
     ///
     /// # Errors
     /// [`Error::Stage`] with the error that the closure of a stage returned, or with
-    /// [`Error::Config`] if its consumer was not made with [`Stage::consumer`]. The stages behind
+    /// [`Error::Config`] if its consumer was not built with [`Stage::consumer`]. The stages behind
     /// it are stopped again. [`Error::Config`] for a pipeline without a stage, or with two stages
     /// of one name.
     pub fn start(self) -> Result<Pipeline, Error> {
@@ -184,8 +186,9 @@ fn refused<const N: usize>(fault: &'static str, names: [&str; N], why: String) -
 }
 
 impl Stage<'_> {
-    /// Returns a builder for the consumer of this stage. It is [`Consumer::builder`] with a
-    /// watermark that the stages behind it know.
+    /// Returns a builder for this stage's consumer: [`Consumer::builder`] with a shared watermark.
+    ///
+    /// The stages behind this one follow that watermark.
     pub fn consumer<J: Jobs, P: Progress>(&self, jobs: J, progress: P) -> Builder<J, P> {
         let builder = Consumer::builder(jobs, progress).watermark(self.watermark.clone());
         match self.stop_at {
@@ -205,9 +208,10 @@ impl Stage<'_> {
         Ok(found.ok_or_else(|| refused("unknown", [self.name, name], why))?.1.clone())
     }
 
-    /// Sets the weight of a job at an index, such as the size of a block. The estimate of the time
-    /// left needs it if later jobs take longer than earlier ones. Each [`status`](Pipeline::status)
-    /// calls it for some of the jobs, so it should be quick.
+    /// Sets the weight of the job at an index, such as the size of a block.
+    ///
+    /// The estimate of the remaining time needs it if later jobs take longer than earlier ones.
+    /// Each [`status`](Pipeline::status) calls it for some of the jobs, so it should be fast.
     pub fn weight(&self, weight: impl Fn(Index) -> u64 + Send + Sync + 'static) -> &Self {
         *self.weight.borrow_mut() = Some(Box::new(weight));
         self
@@ -232,21 +236,23 @@ impl Pipeline {
         self.shared.status()
     }
 
-    /// Waits until the first stage has ended: by its own `stop_at`, by a failure or by
-    /// [`PipelineHandle::request_stop`]. Then ends the other stages one by one, as they have
-    /// processed the jobs that were left to them.
+    /// Waits until the first stage has ended, then ends the other stages one by one.
+    ///
+    /// The first stage ends by its own `stop_at`, a failure, or [`PipelineHandle::request_stop`].
+    /// Each other stage ends once it has processed the jobs that were left to it.
     ///
     /// # Errors
     /// [`Error::Stage`] with the first failure. The error in it is [`Error::UpstreamEnded`] if a
-    /// consumer outside the pipeline has ended below the index that the stage goes to. On a thread
+    /// consumer outside the pipeline has ended below the index to which the stage goes. On a thread
     /// of one of the consumers it is [`Error::Config`], and all stages are only asked to stop.
     pub fn join(self) -> Result<(), Error> {
         self.end(End::Itself, None)
     }
 
-    /// Stops the first stage. Then ends the other stages one by one, as they have processed the
-    /// jobs that were left to them, with all retries. That may take long: see
-    /// [`stop_within`](Self::stop_within).
+    /// Stops the first stage, then ends the other stages one by one.
+    ///
+    /// Each of them first processes the jobs that were left to it, with all retries. That may take
+    /// long: see [`stop_within`](Self::stop_within).
     ///
     /// # Errors
     /// The errors of [`join`](Self::join).
@@ -254,21 +260,24 @@ impl Pipeline {
         self.end(End::Now, None)
     }
 
-    /// Stops the pipeline within a time limit. The stages have half of the time to process the jobs
-    /// that were left to them. In the rest of it all are stopped where they are, as by
-    /// [`Consumer::stop_within`]. The next life processes the rest of the jobs.
+    /// Stops the pipeline within a time limit.
+    ///
+    /// The stages have half of the time to process the jobs that were left to them. In the rest of
+    /// it all are stopped where they are, as by [`Consumer::stop_within`]. The next life processes
+    /// the rest.
     ///
     /// # Errors
-    /// The errors of [`join`](Self::join), and [`Error::StopTimeout`] of a stage with jobs that
-    /// still ran.
+    /// The errors of [`join`](Self::join), and [`Error::StopTimeout`] of a stage whose jobs were
+    /// still running.
     pub fn stop_within(self, limit: Duration) -> Result<(), Error> {
         self.end(End::Now, Some(limit))
     }
 
-    /// Runs until the first stage has processed everything up to and including this index, and all
-    /// other stages the jobs that come of it. Jobs above the index that have started by now are
-    /// processed too; to go no further than an index, use [`PipelineBuilder::stop_at`]. If the
-    /// first stage stops at a lower index, that holds.
+    /// Runs until the first stage has processed this index, and all other stages what comes of it.
+    ///
+    /// Jobs above the index that have already started are processed too; to go no further than an
+    /// index, use [`PipelineBuilder::stop_at`]. If the first stage stops at a lower index, that
+    /// holds.
     ///
     /// # Errors
     /// The errors of [`join`](Self::join).
@@ -276,8 +285,8 @@ impl Pipeline {
         self.end(End::At(index), None)
     }
 
-    /// Runs like [`run_to`](Self::run_to), up to the head that the source of the first stage
-    /// reports next.
+    /// Runs like [`run_to`](Self::run_to), up to the head that the first stage's source reports
+    /// next.
     ///
     /// # Errors
     /// The errors of [`join`](Self::join).
@@ -285,7 +294,7 @@ impl Pipeline {
         self.end(End::Head, None)
     }
 
-    /// Leaves the stages that it still has to themselves.
+    /// Lets go of the remaining stages without waiting for their end.
     fn let_go(&mut self) {
         self.consumers.drain(..).for_each(Consumer::let_go);
     }
@@ -294,7 +303,7 @@ impl Pipeline {
         end.check()?;
         let shared = self.shared.clone();
         if shared.is_own_thread() {
-            // The drop of `self` asks the stages to stop.
+            // Dropping `self` asks the stages to stop.
             return Err(ConfigError::OwnThread.into());
         }
         let now = time::now();
@@ -326,7 +335,7 @@ impl Drop for Pipeline {
         }
         self.shared.request_stop_of(self.consumers.len());
         if self.shared.is_own_thread() {
-            // A job of another stage may wait for the job that runs on this thread.
+            // A job of another stage may wait for the job on this thread.
             self.let_go();
         }
     }

@@ -1,4 +1,4 @@
-//! The sources of jobs: the trait, gates, a source in memory, and the wake-up that a source rings.
+//! Sources of jobs: the trait, gates, a source in memory, and the wake-up that a source rings.
 
 use crate::base::index::{BoxError, Index};
 use crate::base::time::{self, Coarse};
@@ -31,20 +31,21 @@ pub use memory::MemoryJobs;
 pub use sparse::{Item, Sparse, SparseError};
 pub(crate) use sparse::{Steps, next_of};
 
-/// The time after which the default [`Jobs::read`] returns what it has. A source that takes a
-/// second for each job then does not keep the workers waiting for a whole run.
+/// When the default [`Jobs::read`] returns what it has, so that a source which takes a second for
+/// each job does not keep the workers waiting for a whole run.
 const READ_PATIENCE: coarsetime::Duration = coarsetime::Duration::from_millis(10);
 
-/// An ordered stream that is addressed by index (a source). The consumer pulls jobs from it;
-/// nothing is pushed. This is the consumer's backpressure: it reads no more jobs than it has room
-/// for, and a source that grows faster only gets a larger lag.
+/// An ordered stream that is addressed by index (a source).
+///
+/// The consumer pulls jobs from it; nothing is pushed. This is the consumer's backpressure: it
+/// reads no more jobs than it has room for, and a source that grows faster only gets a larger lag.
 ///
 /// The jobs of a source are final: an index never changes its job. If the newest jobs of a stream
 /// can still be replaced, the source must show only those that no longer can.
 ///
-/// The consumer calls these methods from one thread at a time and with no lock held. So they may
+/// The consumer calls these methods from one thread at a time and with no lock held, so they may
 /// block, and may call the [`Handle`](crate::Handle). After an error or a panic it calls again: at
-/// once, and after a [back-off](crate::Builder::source_retry) if calls fail in a row. The jobs that
+/// once, and after a [back-off](crate::Builder::source_retry) if calls fail in a row. Jobs that
 /// were read before run meanwhile. A call that may hang needs a
 /// [timeout](crate::Builder::source_timeout). With the feature `testing`,
 /// `waterline::testing::JobsSuite` checks a source of yours.
@@ -70,12 +71,11 @@ pub trait Jobs: Send + Sync + 'static {
     /// The job that a worker gets. It need not be `Clone`: for a retry the consumer reads it again.
     type Job: Send + 'static;
 
-    /// Returns the lowest index that the source still has, or head + 1 if everything was removed.
-    /// Default: 0.
+    /// Returns the lowest index still available, or head + 1 if everything was removed. Default: 0.
     ///
     /// # Errors
-    /// An error here at the start of the consumer is [`Error::Source`](crate::Error::Source). Later
-    /// the consumer tries again.
+    /// An error at the start of the consumer is [`Error::Source`](crate::Error::Source). Later the
+    /// consumer tries again.
     fn first(&self) -> Result<Index, BoxError> {
         Ok(0)
     }
@@ -83,49 +83,51 @@ pub trait Jobs: Send + Sync + 'static {
     /// Returns the highest index that is available (the head), or `None` while there is none.
     ///
     /// # Errors
-    /// The consumer tries again, and shows an error that stays in `status().blocked`.
+    /// The consumer retries, and shows a lasting error in `status().blocked`.
     fn head(&self) -> Result<Option<Index>, BoxError>;
 
-    /// Returns the job at this index, or `None` if the source does not have it (yet). The consumer
-    /// starts no later index before it.
+    /// Returns the job at this index, or `None` if the source does not have it (yet).
+    ///
+    /// The consumer starts no later index before it.
     ///
     /// # Errors
-    /// The consumer tries again, and shows an error that stays in `status().blocked`.
+    /// The consumer retries, and shows a lasting error in `status().blocked`.
     fn at_index(&self, index: Index) -> Result<Option<Self::Job>, BoxError>;
 
-    /// Reads a run of consecutive jobs in one call. Implement it where one read of many jobs is
-    /// cheaper than many reads of one (prefetch).
+    /// Reads a run of consecutive jobs in one call (prefetch).
     ///
-    /// Append the jobs in index order, and stop at the first one that is not there. `read` may stop
-    /// earlier once it has appended a job; the consumer asks again for the rest. A run is at most
-    /// max(64, 2 × `max_processing`) long.
+    /// Implement it if one read of many jobs is cheaper than many reads of one. Append the jobs in
+    /// index order, and stop at the first missing one. `read` may stop earlier once it has appended
+    /// a job; the consumer asks again for the rest. A run is at most max(64, 2 × `max_processing`)
+    /// long.
     ///
     /// The default calls [`at_index`](Self::at_index) in a loop, and returns after the first call
     /// that ends later than 10 ms. It uses a coarse clock, since an exact clock can take longer
     /// than `at_index`. So the limit may be 1 to 16 ms late.
     ///
     /// # Errors
-    /// The jobs that were appended before the error are valid and run. The index that failed is the
+    /// The jobs that were appended before the error are valid and run. The failed index is the
     /// start of the run plus the number of appended jobs.
     fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<Self::Job>) -> Result<(), BoxError> {
         read_one_by_one(run, into, |index| self.at_index(index), time::coarse_uncached)
     }
 
-    /// Reads jobs of a source whose indices have *gaps*, at which there will never be a job. Think
-    /// of deleted rows, or of a sequence in SQL. Implement it in place of [`read`](Self::read); a
-    /// source without gaps does not need it.
+    /// Reads jobs of a source whose indices have *gaps*, at which there will never be a job.
     ///
-    /// Say at most `most` jobs of the run in index order, with [`Sparse::job`], and what is missing
-    /// for good. `run` starts at [`into.next()`](Sparse::next) and ends at the head or at the end
-    /// of the consumer's window, so it may be very long. Say how far a gap goes, also beyond the
-    /// run: a huge gap in steps of a window costs a call and a save for each.
+    /// Think of deleted rows, or of a sequence in SQL. Implement it instead of
+    /// [`read`](Self::read); a source without gaps does not need it.
+    ///
+    /// Report at most `most` jobs of the run in index order, with [`Sparse::job`], and what is
+    /// missing for good. `run` starts at [`into.next()`](Sparse::next) and ends at the head or at
+    /// the end of the consumer's window, so it may be very long. Report the whole gap even beyond
+    /// the run: a huge gap in steps of a window costs a call and a save for each step.
     ///
     /// A gap is settled at once: it is part of the ranges of `on_processed`, and
-    /// [`Status::absent`](crate::Status::absent) counts it. A job that failed and waits for its
-    /// retry may become a gap: the consumer passes it, with a warning. A gap must never become a
-    /// job. (Many databases show rows out of order for a moment; see
-    /// [`your_database`](crate::your_database).) If nothing is said, the first index is missing for
-    /// now, as in `read`, and the consumer asks again later.
+    /// [`Status::absent`](crate::Status::absent) counts it. A failed job that waits for its retry
+    /// may become a gap: the consumer passes it, with a warning. A gap must never become a job.
+    /// (Many databases show rows out of order for a moment; see
+    /// [`your_database`](crate::your_database).) If nothing is reported, the first index is missing
+    /// for now, as in `read`, and the consumer asks again later.
     ///
     /// The default calls `read` with a run of `most` indices, and knows no gap.
     ///
@@ -177,7 +179,7 @@ pub trait Jobs: Send + Sync + 'static {
     /// ```
     ///
     /// # Errors
-    /// All that was said before the error is valid. The default returns a
+    /// All that was reported before the error is valid. The default returns a
     /// [`ConfigError`](crate::ConfigError) if `most` is 0, and a [`SparseError`] if the run does
     /// not start at `into.next()`.
     fn read_sparse(
@@ -189,10 +191,11 @@ pub trait Jobs: Send + Sync + 'static {
         self.read(sparse::dense_run(&run, most, into)?, into.dense())
     }
 
-    /// Returns about how many bytes of memory this job takes. They count towards
-    /// [`Builder::max_read_ahead`](crate::Builder::max_read_ahead) from the read of the job until
-    /// it is handed out. The default is the size of the type, without the memory that it points to.
-    /// Implement it if your jobs are large.
+    /// Returns about how many bytes of memory this job takes. Default: the size of its type.
+    ///
+    /// They count towards [`Builder::max_read_ahead`](crate::Builder::max_read_ahead) from the read
+    /// of the job until it is handed out. The default leaves out memory that the job points to, so
+    /// implement it if your jobs are large.
     ///
     /// ```
     /// use waterline::{BoxError, Index, Jobs};
@@ -218,31 +221,34 @@ pub trait Jobs: Send + Sync + 'static {
         size_of::<Self::Job>()
     }
 
-    /// Gives the source a wake-up, once, before the first look. Keep it, ring it whenever a job
-    /// appears, and return true. Then the consumer does not poll the source on a timer (unless
-    /// `poll_every` is set). Default: false.
+    /// Gives the source a wake-up, once, before the first read. Default: it is not used.
     ///
-    /// An adapter around another source hands the wake-up on to it. The gates of that source need
-    /// it too: a gate rings it when it opens, and tells the consumer with it which upstream it
-    /// follows.
+    /// Keep it, ring it whenever a job appears, and return true. Then the consumer does not poll
+    /// the source on a timer (unless `poll_every` is set). An adapter around another source passes
+    /// the wake-up on to it. The gates of that source need it too: a gate rings it when it opens,
+    /// and tells the consumer with it which upstream it follows.
     fn subscribe(&self, wakeup: Wakeup) -> bool {
         let _ = wakeup;
         false
     }
 
-    /// Returns the limit up to which jobs may start, though the source has more. The consumer asks
-    /// for it with each look at the [head](Self::head), which stays the true head. If the gate goes
-    /// back, a job that has started still finishes, and is tried again if it fails. A panic here
-    /// counts as an error of the source. Default: [`Gate::Open`].
+    /// Returns the limit up to which jobs may start, though the source has more. Default:
+    /// [`Gate::Open`].
+    ///
+    /// The consumer asks for it with each check of the [head](Self::head), which stays the true
+    /// head. If the gate goes back, a job that has started still finishes, and is retried if it
+    /// fails. A panic here counts as an error of the source.
     fn gate(&self) -> Gate {
         Gate::Open
     }
 
-    /// Returns the reason why the source shows no job above its head yet, though somebody has added
-    /// one: for example a transaction of a database that is still open. Say who that is, and what
-    /// to do. The consumer asks for it with each look at the [head](Self::head), and shows it in
+    /// Returns why the source shows no job above its head yet, though one was added. Default:
+    /// `None`.
+    ///
+    /// An example is a transaction of a database that is still open. Say who holds it up, and what
+    /// to do. The consumer asks for it with each check of the [head](Self::head), and shows it in
     /// [`Blocked::SourceWaits`](crate::Blocked::SourceWaits) while it waits for a job above the
-    /// head. Default: none.
+    /// head.
     ///
     /// ```
     /// use waterline::{Blocked, BoxError, Consumer, Index, Jobs, MemoryProgress};
@@ -276,15 +282,16 @@ pub trait Jobs: Send + Sync + 'static {
         None
     }
 
-    /// Takes the longest time that each call may take, and returns the one that holds from now on.
-    /// Without a time it only returns it. [`Duration::MAX`] is no limit. `None`: nothing can end a
-    /// call of this source from outside, so
-    /// [`Builder::source_timeout`](crate::Builder::source_timeout) is refused. Default: `None`,
-    /// since a call is a function on a thread.
+    /// Sets how long each call may take, if a time is given, and returns the limit that now
+    /// applies.
     ///
-    /// `AsyncJobs` keep to it. Implement it if the client behind your source
-    /// takes a timeout: a call that was given up returns an error. An adapter around another source
-    /// hands the call on to it.
+    /// [`Duration::MAX`] is no limit. `None`, the default, means that nothing can end a call of
+    /// this source from outside, since it is a function on a thread; then
+    /// [`Builder::source_timeout`](crate::Builder::source_timeout) is refused.
+    ///
+    /// `AsyncJobs` obey it. Implement it if the client behind your source takes a timeout: a call
+    /// that was given up returns an error. An adapter around another source passes the call on to
+    /// it.
     ///
     /// ```
     /// use std::sync::Mutex;
@@ -330,10 +337,11 @@ pub trait Jobs: Send + Sync + 'static {
         None
     }
 
-    /// Puts these jobs behind an upstream consumer of the same stream (a stage): no job starts
-    /// before the upstream has processed its index and saved that. The consumer wakes up as soon as
-    /// the upstream's watermark moves. With several gates, no job starts before all upstreams have
-    /// processed it.
+    /// Puts these jobs behind an upstream consumer of the same stream (a stage).
+    ///
+    /// No job starts before the upstream has processed its index and saved that. The consumer wakes
+    /// up as soon as the upstream's watermark moves. With several gates, no job starts before all
+    /// upstreams have processed it.
     ///
     /// ```
     /// use waterline::{Consumer, Jobs, MemoryJobs, MemoryProgress};
@@ -357,9 +365,11 @@ pub trait Jobs: Send + Sync + 'static {
         Gated::behind(self, upstream.as_ref().clone())
     }
 
-    /// Shows only the jobs that have at least `n` others above them, for a chain whose newest
-    /// blocks may still be replaced: its head is that of this source minus `n`. All else is as it
-    /// was. A new job rings the wake-up, and confirms the one that is `n` below it.
+    /// Shows only the jobs that have at least `n` others above them.
+    ///
+    /// This is for a chain whose newest blocks may still be replaced: the head is that of this
+    /// source minus `n`, and all else is unchanged. A new job rings the wake-up, and confirms the
+    /// one `n` below it.
     ///
     /// ```
     /// use waterline::{Jobs, MemoryJobs};
@@ -379,7 +389,7 @@ pub trait Jobs: Send + Sync + 'static {
 }
 
 /// Reads one job after the other, as the default [`Jobs::read`] does. It reads the clock for each
-/// job, so the clock is a coarse one (5 to 10 ns). An exact clock takes 30 to 50 ns, as much as all
+/// job, so it uses a coarse one (5 to 10 ns). An exact clock takes 30 to 50 ns, as much as all
 /// other work for a short job.
 fn read_one_by_one<T>(
     run: RangeInclusive<Index>,
@@ -404,8 +414,7 @@ fn read_one_by_one<T>(
 mod tests {
     use super::*;
 
-    /// Returns the jobs that a read of 0 to 9 hands over, with a clock that shows these
-    /// milliseconds.
+    /// Returns the jobs that a read of 0 to 9 returns, with a clock that shows these milliseconds.
     fn handed_over(clock: &[u64]) -> Vec<Index> {
         let (mut clock, mut into) = (clock.iter(), Vec::new());
         let now =

@@ -1,4 +1,4 @@
-//! The calls that wait for the end of a pipeline, as futures: no thread is blocked meanwhile.
+//! Waiting calls of a pipeline as futures, which block no thread.
 
 use super::Pipeline;
 use super::running::End;
@@ -10,12 +10,12 @@ use crate::base::wakers::within;
 use std::time::Duration;
 
 impl Pipeline {
-    /// Waits, without a thread, until the pipeline ends: the future of [`join`](Self::join).
+    /// Waits asynchronously until the pipeline ends: the future of [`join`](Self::join).
     ///
-    /// The future owns the pipeline. If it is dropped before it is ready, all stages are asked to
-    /// stop, and nobody waits. To stop the pipeline while this future waits, call
-    /// [`PipelineHandle::request_stop`](crate::PipelineHandle::request_stop), and go on to await
-    /// this future.
+    /// The future owns the pipeline. If it is dropped before it is ready, all stages are only asked
+    /// to stop. To stop the pipeline while this future waits, call
+    /// [`PipelineHandle::request_stop`](crate::PipelineHandle::request_stop), and go on awaiting
+    /// it.
     ///
     /// ```
     /// use waterline::{Jobs, MemoryJobs, MemoryProgress, Pipeline};
@@ -36,27 +36,29 @@ impl Pipeline {
     /// ```
     ///
     /// # Errors
-    /// Those of [`join`](Self::join).
+    /// The errors of [`join`](Self::join).
     pub fn join_async(self) -> impl Future<Output = Result<(), Error>> + Send + 'static {
         Leaving(self).end(End::Itself, None)
     }
 
-    /// Stops the pipeline, and waits for its end without a thread: the future of
-    /// [`stop`](Self::stop). It asks for the stop when it is first polled, and owns the pipeline as
-    /// that of [`join_async`](Self::join_async) does.
+    /// Stops the pipeline and waits for its end asynchronously: the future of [`stop`](Self::stop).
+    ///
+    /// The first poll requests the stop. The future owns the pipeline, as that of
+    /// [`join_async`](Self::join_async) does.
     ///
     /// # Errors
-    /// Those of [`stop`](Self::stop).
+    /// The errors of [`stop`](Self::stop).
     pub fn stop_async(self) -> impl Future<Output = Result<(), Error>> + Send + 'static {
         Leaving(self).end(End::Now, None)
     }
 
     /// Stops the pipeline within a time limit: the future of [`stop_within`](Self::stop_within).
-    /// The limit begins when it is first polled. It owns the pipeline as that of
+    ///
+    /// The limit begins with the first poll. The future owns the pipeline, as that of
     /// [`join_async`](Self::join_async) does.
     ///
     /// # Errors
-    /// Those of [`stop_within`](Self::stop_within), and [`Error::Runtime`] of a stage if the
+    /// The errors of [`stop_within`](Self::stop_within), and [`Error::Runtime`] of a stage if the
     /// runtime shuts down meanwhile.
     ///
     /// # Panics
@@ -66,28 +68,29 @@ impl Pipeline {
         Leaving(self).end(End::Now, Some(limit))
     }
 
-    /// Runs to this index: the future of [`run_to`](Self::run_to). It owns the pipeline as that of
-    /// [`join_async`](Self::join_async) does.
+    /// Runs to this index: the future of [`run_to`](Self::run_to).
+    ///
+    /// It owns the pipeline, as that of [`join_async`](Self::join_async) does.
     ///
     /// # Errors
-    /// Those of [`run_to`](Self::run_to).
+    /// The errors of [`run_to`](Self::run_to).
     pub fn run_to_async(self, index: Index) -> impl Future<Output = Result<(), Error>> + Send + 'static {
         Leaving(self).end(End::At(index), None)
     }
 
-    /// Runs to the head that the source reports next: the future of
-    /// [`run_to_head`](Self::run_to_head). It owns the pipeline as that of
-    /// [`join_async`](Self::join_async) does.
+    /// Runs to the next reported head: the future of [`run_to_head`](Self::run_to_head).
+    ///
+    /// It owns the pipeline, as that of [`join_async`](Self::join_async) does.
     ///
     /// # Errors
-    /// Those of [`run_to_head`](Self::run_to_head).
+    /// The errors of [`run_to_head`](Self::run_to_head).
     pub fn run_to_head_async(self) -> impl Future<Output = Result<(), Error>> + Send + 'static {
         Leaving(self).end(End::Head, None)
     }
 }
 
-/// A pipeline that a future owns until its end. If the future is dropped before that, the stages
-/// are let go: to wait would block a thread of the runtime.
+/// A pipeline that a future owns until its end. If the future is dropped earlier, the stages are
+/// let go without waiting, which would block a thread of the runtime.
 struct Leaving(Pipeline);
 
 impl Leaving {

@@ -1,4 +1,4 @@
-//! The throughput of a stage and the time that it has left, from the jobs of the last minute.
+//! The throughput and remaining time of a stage, estimated from its last minute.
 
 use crate::base::guard::guarded;
 use crate::base::index::Index;
@@ -7,23 +7,22 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// The time that the samples go back. An older sample says nothing about now.
+/// How far back the samples go. Older ones say nothing about the present.
 const SPAN: Duration = Duration::from_secs(60);
 
 /// The time between two samples.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The most jobs to weigh. If there are more, these stand for all of them.
+/// How many jobs are weighed at most. If there are more, these stand for all of them.
 const WEIGHED: u64 = 64;
 
 /// Returns the weight of a job at an index.
 pub(super) type Weight = Box<dyn Fn(Index) -> u64 + Send + Sync>;
 
-/// The positions of a stage in the last minute.
+/// Where a stage was in the last minute.
 #[derive(Debug)]
 pub(super) struct Rate {
-    /// The lowest index that was not processed at each time; empty while the stage waits for its
-    /// name.
+    /// The lowest unprocessed index at each time; empty while the stage waits for its name.
     samples: VecDeque<(Instant, Index)>,
 }
 
@@ -34,11 +33,11 @@ pub(super) struct Past {
     age: Duration,
 }
 
-/// The throughput of a stage and the time that it has left.
+/// The throughput and remaining time of a stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Estimate {
     pub(super) jobs_per_second: f64,
-    /// `None` if it cannot be known.
+    /// `None` if unknown.
     pub(super) time_left: Option<Duration>,
 }
 
@@ -47,7 +46,7 @@ impl Rate {
         Self { samples: VecDeque::from([(now, unprocessed)]) }
     }
 
-    /// Begins with the position of this stage. A stage that waits for its name has none so far.
+    /// Starts with this stage's position. A stage that waits for its name has none yet.
     pub(super) fn of(now: Instant, status: &Status) -> Self {
         match status.state {
             State::Waiting => Self { samples: VecDeque::new() },
@@ -55,13 +54,12 @@ impl Rate {
         }
     }
 
-    /// Adds the position of now, and returns an earlier one to compare it with. `None`: the stage
-    /// waits for its name.
+    /// Adds the current position, and returns an earlier one to compare it with, or `None` while
+    /// the stage waits for its name.
     pub(super) fn look_at(&mut self, now: Instant, status: &Status) -> Option<Past> {
         (status.state != State::Waiting).then(|| self.look(now, status.unprocessed))
     }
 
-    /// Adds a position.
     fn look(&mut self, now: Instant, unprocessed: Index) -> Past {
         let age = |at: Instant| now.saturating_duration_since(at);
         while self.samples.get(1).is_some_and(|(at, _)| age(*at) >= SPAN) {
@@ -93,7 +91,7 @@ impl Past {
     }
 }
 
-/// Returns the weight of these jobs together, estimated from some of them.
+/// Returns the total weight of these jobs, estimated from some of them.
 fn weigh(jobs: &Range<Index>, weight: Option<&Weight>) -> f64 {
     let count = jobs.end.saturating_sub(jobs.start);
     let Some(weight) = weight else { return count as f64 };

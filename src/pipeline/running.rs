@@ -1,4 +1,4 @@
-//! The stages of a pipeline while they run, and the end of one behind the other.
+//! The stages of a pipeline while they run, and how they end one after the other.
 
 use super::rate::{Rate, Weight};
 use super::status::{PipelineStatus, StageStatus};
@@ -12,7 +12,7 @@ use crate::observe::status::State;
 use crate::source::watermark::{Listener, Watermark};
 use std::time::Instant;
 
-/// The index at which the first stage ends.
+/// Where the first stage ends.
 #[derive(Clone, Copy)]
 pub(super) enum End {
     Itself,
@@ -22,7 +22,7 @@ pub(super) enum End {
 }
 
 impl End {
-    /// Refuses the index that no stream has.
+    /// Refuses [`Index::MAX`], which no stream has.
     pub(super) fn check(self) -> Result<(), ConfigError> {
         if let Self::At(index) = self { check_index("stop_at", index) } else { Ok(()) }
     }
@@ -38,7 +38,7 @@ pub(super) struct Stages {
     awaited: crate::base::wakers::Wakers,
 }
 
-/// A stage that was started.
+/// A started stage.
 pub(super) struct RunningStage {
     pub(super) name: String,
     pub(super) handle: Handle,
@@ -48,7 +48,7 @@ pub(super) struct RunningStage {
 
 struct Ends {
     ended: Vec<bool>,
-    /// The stage that failed first in time.
+    /// The stage that failed first.
     failed: Option<usize>,
 }
 
@@ -94,7 +94,7 @@ impl Stages {
         shared
     }
 
-    /// True if this is a thread of one of the stages. It must wait for none of them.
+    /// True on a thread of one of the stages, which must wait for none of them.
     pub(super) fn is_own_thread(&self) -> bool {
         self.stages.iter().any(|stage| stage.handle.control.is_own_thread())
     }
@@ -104,16 +104,18 @@ impl Stages {
         self.stages[..stages].iter().for_each(|stage| stage.handle.request_stop());
     }
 
-    /// Ends a stage once it has processed the jobs that the stages before it left; all of these
-    /// have ended. It is an error if the first stage has reached the index of `run_to`, but an
-    /// upstream of this stage keeps it below that index.
+    /// Ends a stage once it has processed what the stages before it, all of which have ended, left
+    /// to it.
+    ///
+    /// It is an error if the first stage has reached the index of `run_to`, but an upstream of this
+    /// stage keeps it below that index.
     pub(super) fn leave_rest_to(&self, nth: usize, end: End) {
         let (before, stage) = (&self.stages[..nth], &self.stages[nth]);
         let control = &stage.handle.control;
         let has_reached_its_end = self.stages[0].handle.control.has_reached_its_end();
         match stage.handle.status().state {
             State::Paused => return control.request_stop(),
-            // The other one, which has the name, or the next life processes what is left.
+            // The holder of the name, or the next life, processes what is left.
             State::Waiting if !has_reached_its_end => return control.request_stop(),
             State::Waiting => control.wait_for_name(),
             _ => {}
@@ -135,14 +137,14 @@ impl Stages {
         }
     }
 
-    /// True if the stage goes through the stream of the first stage and not behind it: then a later
+    /// True if the stage goes through the stream of the first stage, not behind it, and a later
     /// stage is behind both.
     fn is_beside_the_first(&self, nth: usize) -> bool {
         let both = [self.stages[0].watermark(), self.stages[nth].watermark()];
         self.stages[nth + 1..].iter().any(|stage| both.iter().all(|upstream| stage.watermark().is_above(upstream)))
     }
 
-    /// Makes a stage end: the first one by itself, and each other one behind those before it.
+    /// Ends a stage: the first one by itself, each other one behind those before it.
     pub(super) fn lead_to(&self, nth: usize, end: End) {
         if nth == 0 {
             self.stages[0].end(end);
@@ -151,7 +153,7 @@ impl Stages {
         }
     }
 
-    /// Waits for the end of a stage, as a task.
+    /// Waits asynchronously for the end of a stage.
     #[cfg(feature = "tokio")]
     pub(super) async fn ended(&self, nth: usize) {
         self.awaited.wait(|| self.ends.lock().ended[nth].then_some(())).await;
@@ -201,7 +203,7 @@ impl RunningStage {
             End::At(index) => control.stop_at(index),
             End::Head => control.stop_at_head(),
         }
-        // Somebody waits for its end now, and would wait for ever.
+        // The caller waits for this end, and an ended upstream would make it wait for ever.
         control.heed_ended_upstreams(OutOfReach::Fail);
     }
 
@@ -213,7 +215,7 @@ impl RunningStage {
         StageStatus {
             name: self.name.clone(),
             jobs_per_second: estimate.jobs_per_second,
-            // What it did in the last minute says nothing about when somebody comes.
+            // If it needs help, its last minute says nothing about when it goes on.
             time_left: estimate.time_left.filter(|_| !status.blocked.needs_help()),
             status,
         }

@@ -15,11 +15,11 @@ pub struct StageStatus {
     /// The status of its consumer.
     pub status: Status,
     /// The throughput: jobs that became processed per second, over the last minute. It is measured
-    /// from the start of the pipeline or from the first call of its status, if that was later.
+    /// from the start of the pipeline, or from the first call of its status if that was later.
     pub jobs_per_second: f64,
-    /// The time that the stage needs to its head at that throughput, by the weights of the jobs if
-    /// they [have any](crate::Stage::weight). `None` if it cannot be known, for example while the
-    /// stage goes on only once somebody has done something.
+    /// The time that the stage needs to its head at that throughput, by the
+    /// [weights](crate::Stage::weight) of the jobs if there are any. `None` if unknown, for example
+    /// while the stage needs an operator to go on.
     pub time_left: Option<Duration>,
 }
 

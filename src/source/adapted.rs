@@ -1,5 +1,5 @@
-//! The sources that stand before another one, or are a handle of it. Each hands those calls on that
-//! it does not change.
+//! Sources that wrap another one, or are a handle to it. Each forwards the calls that it does not
+//! change.
 
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Ordering};
@@ -19,7 +19,7 @@ impl<J: Jobs + ?Sized> Jobs for Arc<J> {
 }
 
 impl<J: Jobs> Confirmed<J> {
-    /// Returns the part of a run that is confirmed; `None` if its start is not.
+    /// Returns the confirmed part of a run, or `None` if its start is not confirmed.
     fn within(&self, run: RangeInclusive<Index>) -> Result<Option<RangeInclusive<Index>>, BoxError> {
         if *run.end() < self.shown.load(Ordering::Relaxed) {
             return Ok(Some(run));
@@ -63,7 +63,7 @@ impl<J: Jobs> Jobs for Gated<J> {
 
     fn subscribe(&self, wakeup: Wakeup) -> bool {
         let subscribed = self.jobs.subscribe(wakeup.clone());
-        // Behind those of the jobs themselves.
+        // After those of the jobs themselves.
         self.keepers.iter().for_each(|keeper| keeper.subscribe(&wakeup));
         subscribed
     }

@@ -1,4 +1,4 @@
-//! Sources whose calls are futures: clients of a network, for example.
+//! Sources whose calls are futures, such as network clients.
 
 use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
@@ -14,24 +14,22 @@ use std::thread::Thread;
 use std::time::Duration;
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// The time for which the start of a consumer waits for the first index, if it may keep the runtime
-/// from finding it.
+/// How long the start of a consumer waits for the first index where it may block the runtime.
 const START_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The time after which a call is given up, unless the user sets another one.
+/// How long a call may take, unless the user sets another time.
 const CALL_PATIENCE: Duration = Duration::from_secs(30);
 
 const UNDRIVEN: &str = "the source has not said for 10 s where it begins: if this thread is the one that drives the runtime, start \
                         the consumer within `spawn_blocking`";
 
-/// [`Jobs`] whose calls are futures. [`on`](Self::on) makes a source of them, which calls them on a
-/// tokio runtime.
+/// [`Jobs`] whose calls are futures, which [`on`](Self::on) turns into a source on a tokio runtime.
 ///
 /// The rules are those of [`Jobs`]. The consumer makes one call at a time, ahead of the jobs that
 /// run (prefetch), from a thread of its own, which waits for the answer. So a slow source holds up
-/// no job that was read. A call that has no answer within 30 s is dropped, and counts as one that
-/// failed: [`Builder::source_timeout`](crate::Builder::source_timeout) sets another time. So is one
-/// that has no answer when the consumer ends, so a call that hangs holds up no stop.
+/// no job that was read. A call without an answer within 30 s is dropped, and counts as failed:
+/// [`Builder::source_timeout`](crate::Builder::source_timeout) sets another time. A call without an
+/// answer when the consumer ends is dropped too, so a hanging call holds up no stop.
 ///
 /// ```
 /// use waterline::{AsyncJobs, BoxError, Consumer, Index, MemoryProgress};
@@ -69,37 +67,35 @@ pub trait AsyncJobs: Send + Sync + 'static {
     /// Returns the lowest index that the source still has; see [`Jobs::first`]. Default: 0.
     ///
     /// The start of the consumer waits for it. On the thread of a `current_thread` runtime that
-    /// keeps the runtime from going on: then the start fails after ten seconds, unless the answer
-    /// needs no runtime. Call it within `spawn_blocking` there.
+    /// blocks the runtime: then the start fails after ten seconds, unless the answer needs no
+    /// runtime. Call it within `spawn_blocking` there.
     ///
     /// # Errors
-    /// Those of [`Jobs::first`].
+    /// The errors of [`Jobs::first`].
     fn first(&self) -> impl Future<Output = Result<Index, BoxError>> + Send {
         std::future::ready(Ok(0))
     }
 
-    /// Returns the highest index that is available, or `None` while there is none; see
-    /// [`Jobs::head`].
+    /// Returns the highest available index, or `None` while there is none; see [`Jobs::head`].
     ///
     /// # Errors
-    /// Those of [`Jobs::head`].
+    /// The errors of [`Jobs::head`].
     fn head(&self) -> impl Future<Output = Result<Option<Index>, BoxError>> + Send;
 
-    /// Returns the job at this index, or `None` if the source does not have it (yet); see
-    /// [`Jobs::at_index`].
+    /// Returns the job at this index, if the source has it (yet); see [`Jobs::at_index`].
     ///
     /// # Errors
-    /// Those of [`Jobs::at_index`].
+    /// The errors of [`Jobs::at_index`].
     fn at_index(&self, index: Index) -> impl Future<Output = Result<Option<Self::Job>, BoxError>> + Send;
 
-    /// Reads a run of consecutive jobs in one call; see [`Jobs::read`]. Implement it where one
-    /// request can bring many jobs, or where several requests may be under way at a time.
+    /// Reads a run of consecutive jobs in one call; see [`Jobs::read`].
     ///
-    /// The default awaits [`at_index`](Self::at_index) for one job after the other, and returns
-    /// after the first answer that comes later than 10 ms.
+    /// Implement it if one request can bring many jobs, or several requests can run at a time. The
+    /// default awaits [`at_index`](Self::at_index) for one job after the other, and returns after
+    /// the first answer that comes later than 10 ms.
     ///
     /// # Errors
-    /// Those of [`Jobs::read`].
+    /// The errors of [`Jobs::read`].
     fn read(
         &self,
         run: RangeInclusive<Index>,
@@ -120,11 +116,12 @@ pub trait AsyncJobs: Send + Sync + 'static {
         }
     }
 
-    /// Reads jobs of a source whose indices have gaps; see [`Jobs::read_sparse`]. Default: it
-    /// awaits [`read`](Self::read) for a run of `most` indices.
+    /// Reads jobs of a source whose indices have gaps; see [`Jobs::read_sparse`].
+    ///
+    /// The default awaits [`read`](Self::read) for a run of `most` indices.
     ///
     /// # Errors
-    /// Those of [`Jobs::read_sparse`].
+    /// The errors of [`Jobs::read_sparse`].
     fn read_sparse(
         &self,
         run: RangeInclusive<Index>,
@@ -135,14 +132,16 @@ pub trait AsyncJobs: Send + Sync + 'static {
     }
 
     /// Returns about how many bytes of memory this job takes; see [`Jobs::weight`]. Default: the
-    /// size of the type.
+    /// size of its type.
     fn weight(&self, job: &Self::Job) -> usize {
         let _ = job;
         size_of::<Self::Job>()
     }
 
-    /// Takes the wake-up to ring whenever a job appears, and returns true if it does so; see
-    /// [`Jobs::subscribe`]. Default: false, so the consumer asks for the head every second.
+    /// Takes the wake-up to ring whenever a job appears; see [`Jobs::subscribe`].
+    ///
+    /// Return true if the source does so. Default: false, so the consumer asks for the head every
+    /// second.
     fn subscribe(&self, wakeup: Wakeup) -> bool {
         let _ = wakeup;
         false
@@ -153,13 +152,13 @@ pub trait AsyncJobs: Send + Sync + 'static {
         Gate::Open
     }
 
-    /// Returns the reason why the source shows no job above its head yet; see [`Jobs::waits_for`].
-    /// Default: none.
+    /// Returns why the source shows no job above its head yet; see [`Jobs::waits_for`]. Default:
+    /// `None`.
     fn waits_for(&self) -> Option<String> {
         None
     }
 
-    /// Makes a source of these jobs, whose calls run in the context of this runtime.
+    /// Turns these jobs into a source whose calls run in the context of this runtime.
     fn on(self, runtime: &Handle) -> OnRuntime<Self>
     where
         Self: Sized,
@@ -173,28 +172,28 @@ pub trait AsyncJobs: Send + Sync + 'static {
     }
 }
 
-/// [`AsyncJobs`] as a source of a consumer. Made by [`AsyncJobs::on`].
+/// [`AsyncJobs`] as a source of a consumer, created by [`AsyncJobs::on`].
 ///
-/// The thread that calls it waits for the answer. If the runtime has shut down, or nobody drives
-/// it, a call that needs it fails or hangs, as a source can: errors are tried again, and
-/// `status().blocked` names both.
+/// The thread that calls it waits for the answer. If the runtime has shut down, or is not driven, a
+/// call that needs it fails or hangs, as a source can: errors are retried, and `status().blocked`
+/// names both.
 pub struct OnRuntime<J> {
     jobs: J,
     runtime: Handle,
-    /// Those of the consumers that read from here. Once all have ended, a call is dropped.
+    /// The wake-ups of the consumers that read from here. Once all have ended, a call is dropped.
     wakeups: Mutex<Vec<Wakeup>>,
-    /// The time after which a call is given up.
+    /// How long a call may take.
     patience: Mutex<Duration>,
 }
 
 impl<J: AsyncJobs> OnRuntime<J> {
-    /// Runs a call to its end on this thread, within the context of the runtime. If it takes too
-    /// long, it is dropped.
+    /// Runs a call to its end on this thread, in the context of the runtime. If it takes too long,
+    /// it is dropped.
     fn call<R>(&self, call: impl Future<Output = Result<R, BoxError>>) -> Result<R, BoxError> {
         self.call_within(None, call)
     }
 
-    /// The same on a thread that may keep the runtime from going on for so long at most.
+    /// The same, where this thread may block the runtime for at most `undriven`.
     fn call_within<R>(
         &self,
         undriven: Option<Duration>,
@@ -231,7 +230,7 @@ impl<J: AsyncJobs> OnRuntime<J> {
         }
     }
 
-    /// True if the consumers that read from here have all ended.
+    /// True if all consumers that read from here have ended.
     fn is_over(&self) -> bool {
         let wakeups = self.wakeups.lock();
         !wakeups.is_empty() && wakeups.iter().all(Wakeup::is_stale)

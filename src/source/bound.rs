@@ -1,19 +1,19 @@
-//! What a wake-up meets on its way to a source, beside its gates: bounds that hold the source back,
-//! as a status names them, and logs.
+//! What a wake-up meets on its way to a source besides gates: logs, and bounds that hold the source
+//! back.
 
 use crate::base::index::Index;
 use crate::base::sync::Arc;
 use std::fmt;
 
-/// A log that is full, so that no more jobs start which fill it.
+/// A full log, which holds back the jobs that fill it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Full {
     pub(crate) log: String,
-    /// The items that are still to be processed.
+    /// How many items are still to be processed.
     pub(crate) items: u64,
-    /// The number of items from which on it is full.
+    /// The number of items from which it is full.
     pub(crate) most: u64,
-    /// The consumer behind that is last; `None` if none is named.
+    /// The slowest consumer of the log; `None` if none is registered.
     pub(crate) behind: Option<Behind>,
 }
 
@@ -25,19 +25,19 @@ pub(crate) struct Behind {
     pub(crate) ended: bool,
 }
 
-/// A bound of a source. It is asked under the lock of the consumer, and only reads.
+/// A bound of a source. It is called under the consumer's lock, so it only reads.
 pub(crate) trait Bound: fmt::Debug + Send + Sync {
-    /// Returns what is full, if this index is held back by it.
+    /// Returns the full log that holds this index back, if any.
     fn full(&self, index: Index) -> Option<Full>;
 }
 
-/// A log that is read.
+/// A log that a consumer reads.
 pub(crate) trait Numbered: fmt::Debug + Send + Sync {
     fn name(&self) -> &str;
     fn first(&self) -> Index;
 }
 
-/// A log that a wake-up has met, and its first index then.
+/// A log that a wake-up has met, and its first index at that time.
 #[derive(Clone, Debug)]
 pub(crate) struct MetLog {
     pub(crate) log: Arc<dyn Numbered>,

@@ -2,14 +2,14 @@
 
 use crate::base::sync::AtomicU64;
 
-/// Jobs without the newest ones, which may still be replaced. Made by
+/// Jobs without the newest ones, which may still be replaced. Created by
 /// [`Jobs::confirmed`](crate::Jobs::confirmed).
 #[doc(alias = "reorg")]
 #[derive(Debug)]
 pub struct Confirmed<J> {
     pub(super) jobs: J,
     pub(super) behind: u64,
-    /// One past the head that was shown last. Reads up to there need no other look at the head.
+    /// One past the last head shown. Reads up to there need not ask for the head again.
     pub(super) shown: AtomicU64,
 }
 

@@ -1,6 +1,6 @@
-//! The calls of a source that an adapter hands on.
+//! Forwards calls from an adapter to its inner source.
 
-/// Hands these calls of [`Jobs`](crate::Jobs) on to the jobs inside: `forward!(self: self.jobs =>
+/// Forwards these calls of [`Jobs`](crate::Jobs) to the jobs inside: `forward!(self: self.jobs =>
 /// first, weight);`.
 macro_rules! forward {
     ($this:ident: $jobs:expr => $($call:ident),+) => { $($crate::source::forward! { @ $call $this $jobs })+ };

@@ -1,8 +1,8 @@
-//! The bound up to which the jobs of a source may start.
+//! The limit up to which the jobs of a source may start.
 
 use crate::base::index::Index;
 
-/// The limit up to which a source lets jobs start, below its head; see
+/// The limit below its head up to which a source lets jobs start; see
 /// [`Jobs::gate`](crate::Jobs::gate).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -17,7 +17,7 @@ pub enum Gate {
 }
 
 impl Gate {
-    /// Combines two gates: the result lets through only what both let through.
+    /// Combines two gates into one that lets through only what both do.
     ///
     /// ```
     /// use waterline::Gate;

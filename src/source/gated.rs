@@ -1,4 +1,4 @@
-//! A source whose jobs wait for others: for another consumer, or for room in a log.
+//! A source whose jobs wait for another consumer, or for room in a log.
 
 use crate::base::index::Index;
 use crate::base::sync::{Arc, Mutex};
@@ -7,33 +7,35 @@ use crate::source::wakeup::Wakeup;
 use crate::source::watermark::{Listener, Watermark};
 use std::fmt;
 
-/// Jobs behind a gate. None starts before an upstream consumer has processed its index, or while a
-/// log is full. Made by [`Jobs::gated_by`](crate::Jobs::gated_by) and
+/// Jobs behind a gate: none starts before an upstream has processed its index, or while a log is
+/// full.
+///
+/// Created by [`Jobs::gated_by`](crate::Jobs::gated_by) and
 /// [`JobLog::hold_back`](crate::JobLog::hold_back).
 #[derive(Debug)]
 pub struct Gated<J> {
     pub(super) jobs: J,
-    /// The first gate first.
+    /// In the order in which the gates were added.
     pub(super) keepers: Vec<Arc<dyn Keeper>>,
 }
 
-/// Keeps a gate: lets jobs start up to some index.
+/// A gate: lets jobs start up to some index.
 pub(crate) trait Keeper: fmt::Debug + Send + Sync {
-    /// Rings the wake-up from now on, whenever the gate may have moved.
+    /// Rings the wake-up from now on whenever the gate may have moved.
     fn subscribe(&self, wakeup: &Wakeup);
 
     fn gate(&self) -> Gate;
 }
 
-/// Rings the consumers of a gated source whenever its gate may have moved. It is needed because the
-/// source itself may ring nobody.
+/// Rings the consumers of a gated source whenever its gate may have moved, since the source itself
+/// may never ring them.
 #[derive(Debug, Default)]
 pub(crate) struct Rings(Mutex<Vec<Wakeup>>);
 
 impl Rings {
     pub(crate) fn add(&self, wakeup: Wakeup) {
         let mut wakeups = self.0.lock();
-        // Also those that could not be started, whose watermarks nobody ever ends.
+        // This removes those that could not be started, too, whose watermarks never end.
         wakeups.retain(|wakeup| !wakeup.is_stale());
         wakeups.push(wakeup);
     }
@@ -55,7 +57,7 @@ impl Listener for Rings {
 #[derive(Debug)]
 struct Upstream {
     watermark: Watermark,
-    /// Kept here, since the watermark holds only a weak reference to it.
+    /// Kept alive here, since the watermark holds only a weak reference to it.
     rings: Arc<Rings>,
 }
 
@@ -88,8 +90,10 @@ impl<J> Gated<J> {
         Self::new(jobs, Upstream::new(upstream))
     }
 
-    /// Adds a gate, as [`Jobs::gated_by`](crate::Jobs::gated_by) does. The type stays the same, so
-    /// this can be called in a loop: a thousand gates cost no more than a thousand times one gate.
+    /// Adds a gate, as [`Jobs::gated_by`](crate::Jobs::gated_by) does.
+    ///
+    /// The type stays the same, so this can be called in a loop: the cost of a thousand gates is a
+    /// thousand times that of one.
     #[must_use]
     pub fn gated_by(mut self, upstream: impl AsRef<Watermark>) -> Self {
         self.keepers.push(Upstream::new(upstream.as_ref().clone()));

@@ -6,12 +6,12 @@ use crate::source::Jobs;
 use crate::source::wakeup::Wakeup;
 use std::ops::RangeInclusive;
 
-/// A growing stream in memory, with indices from 0. Use it for tests, for examples, and for jobs
-/// that need not survive a restart.
+/// A growing stream in memory, with indices from 0.
 ///
-/// A clone is the same stream. Every push rings the consumers that read it. The stream never
-/// forgets a job, and `push` never waits, so nothing holds back whoever pushes. For a durable
-/// stream use [`JobLog`](crate::JobLog).
+/// Use it for tests, for examples, and for jobs that need not survive a restart. A clone is the
+/// same stream. Every push rings the consumers that read it. The stream never forgets a job, and
+/// `push` never waits, so it has no backpressure. For a durable stream use
+/// [`JobLog`](crate::JobLog).
 ///
 /// ```
 /// use waterline::{Jobs, MemoryJobs};

@@ -5,12 +5,12 @@ use crate::base::error::Error;
 use crate::base::index::{BoxError, Index};
 use std::ops::RangeInclusive;
 
-/// The jobs of a run, and the gaps between them: what [`Jobs::read_sparse`](crate::Jobs) says.
+/// The jobs of a run and the gaps between them, as [`Jobs::read_sparse`](crate::Jobs) reports them.
 ///
-/// It is filled in index order. [`job`](Self::job) says that there is a job, and that nothing
-/// between the last one and this one will ever be a job. [`none_through`](Self::none_through) says
-/// that nothing up to an index is left. An index of which neither was said stays open: the consumer
-/// asks for it again.
+/// It is filled in index order. [`job`](Self::job) reports a job, and that nothing between the last
+/// one and this one will ever be a job. [`none_through`](Self::none_through) reports that nothing
+/// up to an index is left. An index of which neither was said stays open: the consumer asks for it
+/// again.
 ///
 /// ```
 /// use waterline::{Item, Sparse};
@@ -26,7 +26,7 @@ use std::ops::RangeInclusive;
 #[derive(Clone, Debug)]
 pub struct Sparse<T> {
     first: Index,
-    /// The last index that may be a job, and the most jobs.
+    /// The last index and the number of jobs that were requested.
     last: Index,
     most: usize,
     jobs: Vec<T>,
@@ -34,8 +34,8 @@ pub struct Sparse<T> {
     fault: Option<SparseError>,
 }
 
-/// The places at which the indices of jobs jump: the number of jobs before the gap, and one past
-/// the last index of the gap. Both ascend. Mostly there is none, so the list has a box of its own.
+/// Where the indices of jobs jump: the number of jobs before the gap, and one past its last index.
+/// Both ascend. Usually there is none, so the list is boxed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Steps(Option<Box<List>>);
 
@@ -62,13 +62,14 @@ pub enum Item<T> {
     None(RangeInclusive<Index>),
 }
 
-/// A fault of a source: it contradicts itself, or answers what it was not asked. The consumer takes
-/// it for an error of the source: it keeps what was said before the fault, waits for a back-off,
-/// and asks again.
+/// A fault of a source: it contradicts itself, or reports what was not requested.
+///
+/// The consumer treats it as an error of the source: it keeps what was reported before the fault,
+/// backs off, and asks again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SparseError {
-    /// A job at an index of which the source has already said what is there.
+    /// A job at an index about which the source has already reported.
     #[error(
         "the source shows job {index} after it has said what is there below {next}: show jobs in ascending order, and call an \
          index missing for good only if no job will ever be there"
@@ -76,10 +77,10 @@ pub enum SparseError {
     OutOfOrder {
         /// The index of the job.
         index: Index,
-        /// The lowest index of which nothing was said.
+        /// The lowest index about which nothing was reported.
         next: Index,
     },
-    /// A job above the run that the source was asked for. A gap may go on there, but a job may not.
+    /// A job above the requested run. A gap may extend beyond the run, but a job may not.
     #[error("the source shows job {index}, which is outside of the run that ends at {last}: show no job above the run")]
     OutsideRun {
         /// The index of the job.
@@ -87,48 +88,47 @@ pub enum SparseError {
         /// The last index of the run.
         last: Index,
     },
-    /// More jobs than the source was asked for.
+    /// More jobs than were requested.
     #[error("the source returned {jobs} jobs when {most} were asked for: stop after that many")]
     TooMany {
         /// The number of jobs.
         jobs: usize,
-        /// The most jobs that it was asked for.
+        /// How many jobs were requested.
         most: usize,
     },
-    /// A read from an index of which something was said, or before which something is not said.
+    /// A read that does not start at the lowest index about which nothing was reported.
     #[error("the source is read from {start} into an answer that goes on at {next}: read from there")]
     ReadElsewhere {
         /// The first index of the read.
         start: Index,
-        /// The lowest index of which nothing was said.
+        /// The lowest index about which nothing was reported.
         next: Index,
     },
 }
 
 impl<T> Sparse<T> {
-    /// Creates an answer that begins with this index, and of which nothing is said.
+    /// Creates an empty answer that begins with this index.
     #[must_use]
     pub fn new(first: Index) -> Self {
         Self::within(first, Index::MAX - 1, usize::MAX)
     }
 
-    /// The same for at most `most` jobs up to the index `last`.
+    /// Creates one for at most `most` jobs up to the index `last`.
     pub(crate) fn within(first: Index, last: Index, most: usize) -> Self {
         Self { first, last, most, jobs: Vec::new(), steps: Steps::default(), fault: None }
     }
 
-    /// Puts together what was taken apart.
+    /// Reassembles an answer of its parts.
     #[cfg(feature = "testing")]
     pub(crate) fn of(first: Index, jobs: Vec<T>, steps: Steps) -> Self {
         Self { jobs, steps, ..Self::new(first) }
     }
 
-    /// Says that this is the job at this index, and that nothing between the last one and this one
-    /// will ever be a job.
+    /// Reports the job at this index, and that nothing since the last one will ever be a job.
     ///
-    /// A job below [`next`](Self::next) contradicts what was said, and one above the run was not
-    /// asked for. Such a job is dropped, and so is all that is said after it. The read then counts
-    /// as failed, with a [`SparseError`].
+    /// A job below [`next`](Self::next) contradicts what was reported, and one above the run was
+    /// not requested. Such a job is dropped, and so is all that is reported after it. The read then
+    /// counts as failed, with a [`SparseError`].
     #[inline]
     pub fn job(&mut self, index: Index, job: T) {
         let next = self.next();
@@ -156,8 +156,10 @@ impl<T> Sparse<T> {
         };
     }
 
-    /// Says that nothing from [`next`](Self::next) up to and including this index will ever be a
-    /// job. The index may lie beyond the run. Below `next` it says nothing new.
+    /// Reports that nothing from [`next`](Self::next) up to and including this index will ever be a
+    /// job.
+    ///
+    /// The index may lie beyond the run. Below `next` it has no effect.
     pub fn none_through(&mut self, last: Index) {
         let next = self.next();
         if last >= next && self.fault.is_none() {
@@ -175,37 +177,37 @@ impl<T> Sparse<T> {
         }
     }
 
-    /// Returns the lowest index of which nothing is said.
+    /// Returns the lowest index about which nothing was reported.
     #[inline]
     #[must_use]
     pub fn next(&self) -> Index {
         next_of(self.first, &self.steps, self.jobs.len())
     }
 
-    /// Returns the first contradiction in what was said, if there is one. Everything after it was
-    /// dropped. An adapter that takes an answer apart passes it on as the error of its own read.
+    /// Returns the first contradiction in the answer, if any. Everything after it was dropped.
+    ///
+    /// An adapter that takes an answer apart passes it on as the error of its own read.
     #[must_use]
     pub fn fault(&self) -> Option<&SparseError> {
         self.fault.as_ref()
     }
 
-    /// Returns the jobs, for a source without gaps that appends the next ones.
+    /// Returns the jobs, for a source without gaps to append the next ones.
     #[inline]
     pub(crate) fn dense(&mut self) -> &mut Vec<T> {
         &mut self.jobs
     }
 
-    /// Takes back everything from this job on, by its number, and returns these jobs.
+    /// Removes everything from the job with this position on, and returns these jobs.
     fn cut(&mut self, jobs: usize) -> Vec<T> {
         self.steps.0.iter_mut().for_each(|steps| steps.all.retain(|(before, _)| *before < jobs));
         self.jobs.split_off(jobs)
     }
 
-    /// Takes the answer apart: the jobs, the steps, the jobs that were not asked for, and the first
-    /// fault.
+    /// Takes the answer apart: the jobs, the steps, the unrequested jobs, and the first fault.
     pub(crate) fn into_parts(mut self) -> (Vec<T>, Steps, Vec<T>, Option<SparseError>) {
         let mut surplus = Vec::new();
-        // Jobs that were appended without a look at their number.
+        // Jobs that were appended without checking their number.
         if self.jobs.len() > self.most {
             let (jobs, most) = (self.jobs.len(), self.most);
             surplus = self.cut(most);
@@ -224,7 +226,7 @@ impl<T> Sparse<T> {
     }
 }
 
-/// Returns the lowest index of which an answer that begins with `first` says nothing.
+/// Returns the lowest index about which an answer that begins with `first` says nothing.
 #[inline]
 pub(crate) fn next_of(first: Index, steps: &[(usize, Index)], jobs: usize) -> Index {
     let (before, index) = steps.last().copied().unwrap_or((0, first));
@@ -245,7 +247,7 @@ pub(super) fn dense_run<T>(
     Ok(start..=start.saturating_add(most as u64 - 1).min(*run.end()))
 }
 
-/// Yields what was said, in index order. It ends where a [`fault`](Sparse::fault) was said.
+/// Yields the answer in index order, up to its [`fault`](Sparse::fault).
 impl<T> IntoIterator for Sparse<T> {
     type Item = Item<T>;
     type IntoIter = IntoIter<T>;
@@ -318,7 +320,7 @@ mod tests {
                     || is_job.iter().filter(|is_job| **is_job).count() >= most);
                 let end = match say { _ if fault => next, Say::Job(index) => index, Say::NoneThrough(index) => index.saturating_add(1) };
                 if end.max(next) - next > 100 {
-                    // The lists below are short.
+                    // The lists below must stay short.
                     return Ok(());
                 }
                 is_job.resize(is_job.len().max((end.max(next) - first) as usize), false);

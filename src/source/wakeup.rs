@@ -1,9 +1,7 @@
-//! The calls that make the reader look at the source again, from a source, a user or one of our own
-//! threads. No call is lost.
+//! Wakes the reader to check its source again, for a source, a user or the crate's own threads.
 //!
-//! The bell is a few bits and a condition variable. A bit is set *before* the reader is woken, and
-//! taken *before* the reader looks. So a call during a look leaves its bit set, and the reader
-//! looks once more.
+//! No call is lost: a bit is set *before* the reader is woken, and taken *before* the reader
+//! checks. So a call during a check leaves its bit set, and the reader checks once more.
 
 use crate::base::sync::{Arc, AtomicU8, Condvar, Mutex, Ordering, spin_until, wait_until};
 #[cfg(feature = "tokio")]
@@ -12,16 +10,16 @@ use crate::source::bound::{Bound, MetLog, Numbered};
 use crate::source::watermark::Watermark;
 use std::time::Instant;
 
-/// The source may have something new: ask for its head.
+/// The source may have new jobs: ask for its head.
 const LOOK: u8 = 1;
 /// There is something to read, a timer changed, or the consumer ends.
 const WORK: u8 = 2;
-/// The consumer is gone.
+/// The consumer has ended.
 const CLOSED: u8 = 4;
-/// The gate of the source has moved: ask for the gate, and not for the head.
+/// The gate of the source has moved: ask for the gate, but not for the head.
 const GATE: u8 = 8;
 
-/// The reasons for which a waiting reader was woken.
+/// Why a waiting reader was woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rung {
     pub(crate) look: bool,
@@ -39,31 +37,31 @@ impl Rung {
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
     bits: AtomicU8,
-    /// Guards no data. It separates the moment before the last look at `bits` from the sleep.
+    /// Guards no data. It separates the last check of `bits` before the sleep from the sleep.
     gate: Mutex<()>,
     rung: Condvar,
-    /// The calls into an async source that are dropped when the consumer is gone.
+    /// The calls into an async source, which are dropped when the consumer ends.
     #[cfg(feature = "tokio")]
     calls: Wakers,
 }
 
 impl Bell {
-    /// Asks for a look at the source. Returns false if the consumer is gone.
+    /// Requests a check of the source. Returns false if the consumer has ended.
     pub(crate) fn look(&self) -> bool {
         self.set(LOOK)
     }
 
-    /// Says that there is work other than a look.
+    /// Reports work other than a check.
     pub(crate) fn work(&self) {
         self.set(WORK);
     }
 
-    /// Says that the gate of the source has moved. Returns false if the consumer is gone.
+    /// Reports that the gate of the source has moved. Returns false if the consumer has ended.
     pub(crate) fn gate_moved(&self) -> bool {
         self.set(GATE)
     }
 
-    /// Takes the calls for a look and for the gate, and leaves the others.
+    /// Takes the requests for a check and for the gate, and leaves the others.
     pub(crate) fn take(&self) -> Rung {
         Rung::of(self.bits.fetch_and(!(LOOK | GATE), Ordering::AcqRel))
     }
@@ -72,7 +70,7 @@ impl Bell {
         self.bits.load(Ordering::Acquire) & CLOSED != 0
     }
 
-    /// Closes the bell: nobody listens any more.
+    /// Closes the bell: no one listens any more.
     pub(crate) fn close(&self) {
         self.set(CLOSED);
         #[cfg(feature = "tokio")]
@@ -85,25 +83,25 @@ impl Bell {
             return false;
         }
         if before & bit == 0 {
-            // The lock puts this call either before the sleeper's last look at the bits, or after
-            // it fell asleep.
+            // The lock orders this call either before the sleeper's last check of the bits, or
+            // after it fell asleep.
             drop(self.gate.lock());
             self.rung.notify_one();
         }
         true
     }
 
-    /// Returns true if somebody has rung, for whatever reason, since all calls were taken.
+    /// True if the bell has rung, for whatever reason, since all calls were taken.
     pub(crate) fn has_rung(&self) -> bool {
         self.bits.load(Ordering::Acquire) != 0
     }
 
-    /// Stays awake for some microseconds, or until somebody rings.
+    /// Spins for some microseconds, or until the bell rings.
     pub(crate) fn spin(&self) {
         spin_until(|| self.has_rung());
     }
 
-    /// Sleeps until somebody rings, or until the deadline.
+    /// Sleeps until the bell rings, or until the deadline.
     pub(crate) fn sleep(&self, deadline: Option<Instant>) {
         let mut gate = self.gate.lock();
         let mut timed_out = false;
@@ -118,8 +116,9 @@ impl Bell {
     }
 }
 
-/// Wakes the consumer of a source. A source gets it from
-/// [`Jobs::subscribe`](crate::Jobs::subscribe) and rings it when a job appears.
+/// Wakes the consumer of a source, which gets it from [`Jobs::subscribe`](crate::Jobs::subscribe).
+///
+/// The source rings it when a job appears.
 ///
 /// ```
 /// use waterline::{Consumer, Jobs, MemoryJobs, MemoryProgress};
@@ -136,20 +135,22 @@ impl Bell {
 pub struct Wakeup {
     bell: Arc<Bell>,
     watermark: Watermark,
-    /// `None` once the consumer knows all that the wake-up has met: a wake-up that a source still
-    /// keeps has none of it.
+    /// `None` once the consumer has taken it, so that a wake-up which a source still keeps holds
+    /// none of it.
     met: Arc<Mutex<Option<Met>>>,
 }
 
-/// What a wake-up meets on its way to a source. Each gate adds itself when the wake-up comes by, so
-/// whatever stands between the gate and the consumer has nothing to do but to hand it on.
+/// What a wake-up meets on its way to a source.
+///
+/// Each gate adds itself when the wake-up passes, so adapters between the gate and the consumer
+/// only have to pass it on.
 #[derive(Debug, Default)]
 pub(crate) struct Met {
     /// The watermarks that the gates of the source follow, each of them once.
     pub(crate) upstreams: Vec<Watermark>,
     /// The bounds that hold the source back.
     pub(crate) bounds: Vec<Arc<dyn Bound>>,
-    /// The logs that it has come to.
+    /// The logs that the source reads.
     pub(crate) logs: Vec<MetLog>,
 }
 
@@ -158,17 +159,17 @@ impl Wakeup {
         Self { bell, watermark, met: Arc::new(Mutex::new(Some(Met::default()))) }
     }
 
-    /// Says that a gate of the source follows this one.
+    /// Notes that a gate of the source follows this watermark.
     pub(crate) fn follow(&self, upstream: &Watermark) {
         self.meet(|met| met.upstreams.push(upstream.clone()));
     }
 
-    /// Says that this holds the source back.
+    /// Notes a bound that holds the source back.
     pub(crate) fn bounded_by(&self, bound: Arc<dyn Bound>) {
         self.meet(|met| met.bounds.push(bound));
     }
 
-    /// Says that this log of the store with this address is read.
+    /// Notes that this log of the store with this address is read.
     pub(crate) fn reads(&self, log: Arc<dyn Numbered>, store: usize) {
         let first = log.first();
         self.meet(|met| met.logs.push(MetLog { log, first, store }));
@@ -180,32 +181,30 @@ impl Wakeup {
         }
     }
 
-    /// Takes all that it has met.
+    /// Takes everything that it has met.
     pub(crate) fn take_met(&self) -> Met {
         let met = self.met.lock().take().unwrap_or_default();
         Met { upstreams: Watermark::distinct(met.upstreams), ..met }
     }
 
-    /// The watermark of the consumer.
     pub(crate) fn watermark(&self) -> &Watermark {
         &self.watermark
     }
 
-    /// Makes the consumer look at its source again. A call is cheap, never blocks and is never
-    /// lost: a call during a look causes another look.
+    /// Makes the consumer check its source again. Returns false if the consumer has ended.
     ///
-    /// Returns false if the consumer has ended. Then the source can forget this wake-up.
+    /// A call is cheap, never blocks and is never lost: a call during a check causes another one.
+    /// After it returned false, the source can forget this wake-up.
     pub fn ring(&self) -> bool {
         self.bell.look()
     }
 
-    /// Makes the consumer ask for the gate of its source again. Returns false if the consumer has
-    /// ended.
+    /// Makes the consumer ask for its gate again. Returns false if the consumer has ended.
     pub(crate) fn ring_gate(&self) -> bool {
         self.bell.gate_moved()
     }
 
-    /// The tasks that are woken when the consumer has ended.
+    /// The tasks to wake when the consumer has ended.
     #[cfg(feature = "tokio")]
     pub(crate) fn calls(&self) -> &Wakers {
         &self.bell.calls

@@ -1,4 +1,4 @@
-//! The watermark that others see. It is published once it is saved, and read without a lock.
+//! The public watermark: published once it is saved, and read without a lock.
 
 use crate::base::index::Index;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering};
@@ -9,11 +9,11 @@ use std::sync::Weak;
 
 mod followers;
 
-/// The watermark of a consumer: everything up to and including this index is processed, and that is
-/// saved. Use it wherever something must go no further than the consumer.
+/// The watermark of a consumer: everything up to and including this index is processed and saved.
 ///
-/// A [`Handle`](crate::Handle) has it, by [`AsRef`]. A clone is the same watermark. It is read
-/// without a lock, never goes back, and keeps its last value after the end of the consumer.
+/// Use it wherever something must go no further than the consumer. A [`Handle`](crate::Handle) has
+/// it, by [`AsRef`]. A clone is the same watermark. It is read without a lock, never goes back, and
+/// keeps its last value after the end of the consumer.
 ///
 /// ```
 /// use waterline::{Consumer, MemoryJobs, MemoryProgress, Watermark};
@@ -37,10 +37,10 @@ struct Marked {
     /// One past the watermark; 0 while there is none. [`Index::MAX`] is never a job, so it always
     /// fits.
     end: AtomicU64,
-    /// The index at which its consumer began, plus 1; 0 while that is not known.
+    /// The first index of its consumer, plus 1; 0 while unknown.
     begun: AtomicU64,
     ended: AtomicBool,
-    /// `None` while no job is parked and no log is read: an idle consumer is to be small.
+    /// `None` while no job is parked and no log is read, to keep an idle consumer small.
     parking: Mutex<Option<Box<Parking>>>,
     listeners: Mutex<Weaks<dyn Listener>>,
     publisher: Mutex<Option<Publisher>>,
@@ -48,7 +48,7 @@ struct Marked {
     followers: Mutex<Weaks<Marked>>,
 }
 
-/// The parked jobs of a consumer, which may run once more, and those who keep their items.
+/// The parked jobs of a consumer, which may run once more, and the keepers of their items.
 #[derive(Default)]
 struct Parking {
     jobs: BTreeSet<Index>,
@@ -65,14 +65,14 @@ struct Publisher {
 /// block.
 pub(crate) trait Listener: Send + Sync {
     fn changed(&self);
-    /// Called at the end. Implement it where a move of the watermark means nothing.
+    /// Called at the end. Implement it if moves of the watermark are irrelevant.
     fn ended(&self) {
         self.changed();
     }
 }
 
-/// Hears which parked jobs of a consumer are done or given up, so that nothing runs them once more.
-/// Called with no lock held; must not block.
+/// Hears which parked jobs of a consumer are done or given up, and so will not run again. Called
+/// with no lock held; must not block.
 pub(crate) trait Released: Send + Sync {
     fn released(&self, jobs: &[Index]);
 }
@@ -85,8 +85,9 @@ struct Weaks<T: ?Sized> {
 }
 
 impl Watermark {
-    /// Creates a watermark before its consumer starts, for a consumer that follows it and starts
-    /// first. Give it to [`Builder::watermark`](crate::Builder::watermark) later.
+    /// Creates a watermark before its consumer starts, for a follower that starts first.
+    ///
+    /// Pass it to [`Builder::watermark`](crate::Builder::watermark) later.
     ///
     /// ```
     /// use waterline::{Consumer, Jobs, MemoryJobs, MemoryProgress, Watermark};
@@ -104,18 +105,19 @@ impl Watermark {
         Self::default()
     }
 
-    /// The name of its consumer's progress.
+    /// Returns the name of its consumer's progress, or "unnamed".
     pub(crate) fn name(&self) -> String {
         named(self.progress_name().as_ref())
     }
 
-    /// The same; `None` while it has none.
+    /// Returns the name of its consumer's progress, if any.
     pub(crate) fn progress_name(&self) -> Option<String> {
         self.shared.publisher.lock().as_ref()?.name.clone()
     }
 
-    /// True if its consumer has ended. Then it never moves again: a consumer that is started again
-    /// has another watermark.
+    /// True if its consumer has ended, so that it never moves again.
+    ///
+    /// A consumer that is started again has another watermark.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.shared.ended.load(Ordering::Acquire)
@@ -127,37 +129,37 @@ impl Watermark {
         self.has_ended() && self.last_processed().is_none_or(|last| last < index)
     }
 
-    /// Notes that its consumer has ended, and tells the listeners.
+    /// Records that its consumer has ended, and tells the listeners.
     pub(crate) fn end(&self) {
         self.shared.ended.store(true, Ordering::Release);
         self.listeners().iter().for_each(|listener| listener.ended());
     }
 
-    /// Returns the last index of the unbroken run that is processed and saved, or `None` while
-    /// nothing was ever saved.
+    /// Returns the last index of the unbroken run that is processed and saved, or `None` if there
+    /// is none.
     #[must_use]
     pub fn last_processed(&self) -> Option<Index> {
         self.shared.end.load(Ordering::Acquire).checked_sub(1)
     }
 
-    /// Notes the index at which its consumer begins.
+    /// Records the index at which its consumer begins.
     pub(crate) fn begin(&self, next: Index) {
         self.shared.begun.store(next.saturating_add(1), Ordering::Release);
     }
 
-    /// Returns the lowest index that is not processed, or `None` while its consumer has not begun.
+    /// Returns the lowest unprocessed index, or `None` while its consumer has not begun.
     pub(crate) fn next(&self) -> Option<Index> {
         let begun = || self.shared.begun.load(Ordering::Acquire).checked_sub(1);
         self.last_processed().map(|last| last + 1).or_else(begun)
     }
 
-    /// Moves the watermark. The listeners hear of it later, from [`announce`](Self::announce).
+    /// Moves the watermark. [`announce`](Self::announce) tells the listeners later.
     pub(crate) fn publish(&self, last_processed: Index) {
         self.shared.end.store(last_processed + 1, Ordering::Release);
     }
 
-    /// Notes parked jobs of its consumer, which may run once more. Publish the watermark that
-    /// passes them afterwards: whoever sees that a job is passed then sees that it is parked.
+    /// Records parked jobs of its consumer, which may run once more. Publish the watermark that
+    /// passes them afterwards: then a reader that sees a job passed also sees it parked.
     pub(crate) fn note_parked(&self, parked: Vec<Index>) {
         if parked.is_empty() {
             return;
@@ -165,7 +167,7 @@ impl Watermark {
         self.shared.parking.lock().get_or_insert_default().jobs.extend(parked);
     }
 
-    /// Notes that these jobs are no longer parked, and tells those who keep their items.
+    /// Records that these jobs are no longer parked, and tells the keepers of their items.
     pub(crate) fn note_unparked(&self, jobs: &[Index]) {
         if jobs.is_empty() {
             return;
@@ -189,14 +191,13 @@ impl Watermark {
         self.shared.parking.lock().as_ref().is_some_and(|parking| parking.jobs.contains(&index))
     }
 
-    /// Tells this keeper from now on which jobs are no longer parked, for as long as somebody keeps
-    /// it.
+    /// Tells this keeper which jobs are no longer parked, as long as the keeper lives.
     pub(crate) fn tell_released(&self, keeper: Weak<dyn Released>) {
         self.shared.parking.lock().get_or_insert_default().keepers.add(keeper);
     }
 
-    /// Returns the lowest index that its consumer still needs of a log beside its parked jobs: the
-    /// lowest one that is not processed. A consumer that has processed nothing needs all.
+    /// Returns the lowest index that its consumer still needs of a log, except for its parked jobs:
+    /// the lowest unprocessed one. A consumer that has processed nothing needs all.
     pub(crate) fn needed_from(&self) -> Index {
         self.last_processed().map_or(0, |last| last + 1)
     }
@@ -212,7 +213,7 @@ impl Watermark {
         self.shared.listeners.lock().living().collect()
     }
 
-    /// Adds a listener, for as long as somebody keeps it.
+    /// Adds a listener, as long as the listener lives.
     pub(crate) fn listen(&self, listener: Weak<dyn Listener>) {
         self.shared.listeners.lock().add(listener);
     }
@@ -226,8 +227,8 @@ impl Watermark {
 
 impl Drop for Marked {
     fn drop(&mut self) {
-        // Each watermark keeps its upstreams. A loop drops a chain of thousands without recursion,
-        // which could overflow the stack.
+        // Each watermark keeps its upstreams. The loop drops a chain of thousands without
+        // recursion, which could overflow the stack.
         let mut kept: Vec<Watermark> = upstreams_of(self);
         while let Some(watermark) = kept.pop() {
             kept.extend(Arc::into_inner(watermark.shared).iter().flat_map(upstreams_of));
@@ -235,7 +236,7 @@ impl Drop for Marked {
     }
 }
 
-/// Takes the upstreams that this watermark has kept until now.
+/// Takes the upstreams that this watermark keeps.
 fn upstreams_of(shared: &Marked) -> Vec<Watermark> {
     shared.publisher.lock().take().map(|publisher| publisher.upstreams).unwrap_or_default()
 }
@@ -250,7 +251,7 @@ impl<T: ?Sized> Weaks<T> {
     fn add(&mut self, one: Weak<T>) {
         if self.all.len() >= self.crowded {
             self.all.retain(|one| one.strong_count() > 0);
-            // The limit doubles, so that the amortised cost of adding one is constant.
+            // The limit doubles, so adding has an amortised constant cost.
             self.crowded = (self.all.len() * 2).max(8);
         }
         self.all.push(one);

@@ -1,10 +1,10 @@
-//! The gates between consumers. Each consumer reserves its watermark and names its upstreams, and a
-//! cycle of gates is refused.
+//! The gates between consumers, and the check that they form no cycle.
 //!
-//! Both ends of a gate know each other. A cycle through a consumer can be found upwards, from
-//! upstream to upstream, and also downwards, from follower to follower. The search goes both ways,
-//! one step here and one step there, and is over as soon as one of them comes to an end. So a chain
-//! that is started in either order costs a few steps for each consumer.
+//! Each consumer reserves its watermark and names its upstreams, and both ends of a gate know each
+//! other. So a cycle through a consumer can be found upwards, from upstream to upstream, and
+//! downwards, from follower to follower. The search alternates between both directions and ends as
+//! soon as one of them does: a chain that is started in either order costs a few steps for each
+//! consumer.
 
 use crate::base::config::ConfigError;
 use crate::base::sync::Arc;
@@ -23,9 +23,8 @@ impl Watermark {
         self.follow(upstreams).inspect_err(|_| self.release())
     }
 
-    /// Names the upstreams of the consumer that has this watermark, and its name: a consumer that
-    /// waits for its name knows both only once it has the name. If it returns an error, the
-    /// watermark is still reserved.
+    /// Names the upstreams and the consumer of a watermark that a standby has reserved, once it has
+    /// its name. After an error the watermark is still reserved.
     pub(crate) fn engage(&self, name: Option<String>, upstreams: Vec<Watermark>) -> Result<(), ConfigError> {
         let publisher = Publisher { name: name.clone(), upstreams: upstreams.clone() };
         *self.shared.publisher.lock() = Some(publisher);
@@ -35,20 +34,20 @@ impl Watermark {
         })
     }
 
-    /// Makes the gates to these upstreams known, and refuses them if they close a cycle.
+    /// Registers the gates to these upstreams, and refuses them if they close a cycle.
     fn follow(&self, upstreams: Vec<Watermark>) -> Result<(), ConfigError> {
         for upstream in upstreams {
             upstream.shared.followers.lock().add(Arc::downgrade(&self.shared));
         }
-        // The search begins only when others can see both ends of each gate. If consumers that wait
-        // for each other start at the same time, the last one to get here sees the whole cycle.
+        // Others must see both ends of each gate before the search. If consumers that wait for each
+        // other start at the same time, the last one to get here sees the whole cycle.
         if let Some(upstream) = self.cycle() {
             return Err(ConfigError::GateCycle { consumer: self.name(), upstream: upstream.name() });
         }
         Ok(())
     }
 
-    /// Gives the watermark back, since its consumer could not be started.
+    /// Releases the watermark, since its consumer could not be started.
     pub(crate) fn release(&self) {
         let publisher = self.shared.publisher.lock().take();
         for upstream in publisher.into_iter().flat_map(|publisher| publisher.upstreams) {
@@ -70,10 +69,10 @@ impl Watermark {
         true
     }
 
-    /// Returns the upstream by which this watermark waits for itself, if there is one.
+    /// Returns the upstream by which this watermark waits for itself, if any.
     fn cycle(&self) -> Option<Watermark> {
-        // A chain that is started upstream first has nothing below. A chain that is started
-        // downstream first has nothing above.
+        // A chain that is started upstream first has nothing below; one started downstream first
+        // has nothing above.
         let mut up = Walk::begin(self, Watermark::upstreams);
         let mut down = Walk::begin(self, Watermark::followers);
         while !up.is_over() && !down.is_over() {
@@ -96,7 +95,7 @@ impl Watermark {
         self.shared.followers.lock().living().map(|shared| Watermark { shared }).collect()
     }
 
-    /// Removes the repetitions and keeps the order.
+    /// Removes duplicates and keeps the order.
     pub(crate) fn distinct(watermarks: Vec<Watermark>) -> Vec<Watermark> {
         let mut seen = Seen::default();
         watermarks.into_iter().filter(|watermark| seen.add(watermark)).collect()
@@ -108,22 +107,22 @@ struct Walk {
     next: fn(&Watermark) -> Vec<Watermark>,
     ahead: Vec<Place>,
     seen: Seen,
-    /// The number of watermarks and gates that the walk has visited.
+    /// How many watermarks and gates the walk has visited.
     steps: usize,
 }
 
-/// A place that a walk has reached.
+/// A watermark that a walk has reached.
 struct Place {
     /// The first watermark on the way there; `None` at the beginning.
     first: Option<Watermark>,
     at: Watermark,
 }
 
-/// A way along the gates, from the beginning of a walk to its goal.
+/// A path along the gates, from the beginning of a walk to its goal.
 struct Found {
-    /// The first watermark of the way, after the beginning.
+    /// The first watermark on the path, after the beginning.
     first: Watermark,
-    /// The last watermark of the way, before the goal.
+    /// The last watermark on the path, before the goal.
     last: Watermark,
 }
 
@@ -163,8 +162,7 @@ impl Walk {
     }
 }
 
-/// A set of watermarks. It keeps them alive, so that no other watermark gets one of their
-/// addresses.
+/// A set of watermarks. It keeps them alive, so that their addresses are not reused.
 #[derive(Default)]
 struct Seen(HashMap<*const Marked, Watermark>);
 
@@ -181,7 +179,7 @@ mod tests {
     use std::cell::Cell;
 
     thread_local! {
-        /// The number of steps of all searches on this thread.
+        /// How many steps all searches on this thread have taken.
         pub(super) static STEPS: Cell<u64> = const { Cell::new(0) };
     }
 
@@ -189,8 +187,8 @@ mod tests {
         (0..length).map(|_| Watermark::new()).collect()
     }
 
-    /// Reserves the watermarks of a chain in this order, each behind the one before it. Returns the
-    /// number of steps.
+    /// Reserves the watermarks of a chain in this order, each behind the one before it. Returns how
+    /// many steps that took.
     fn steps_of(chain: &[Watermark], order: impl IntoIterator<Item = usize>) -> u64 {
         let before = STEPS.get();
         for at in order {
