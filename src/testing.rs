@@ -1,18 +1,17 @@
-//! Tools for tests, yours and this crate's own: suites that check a source or a progress, and parts
-//! that fail on demand.
+//! Test tools: suites that check a source or a progress, and parts that fail on demand.
 //!
 //! They are in the feature `testing`, which is for dev-dependencies. With `waterline = { …,
 //! features = ["testing"] }` under `[dev-dependencies]` your program stays as it is.
 //!
 //! * [`JobsSuite`] checks that a source keeps the rules of [`Jobs`](crate::Jobs).
 //! * [`ProgressSuite`] checks that a progress keeps the rules of [`Progress`](crate::Progress).
-//! * [`manual_worker()`] makes jobs that wait until the test ends them.
-//! * [`Clock::manual`](crate::Clock::manual) makes a clock that only the test moves, for a
+//! * [`manual_worker()`] creates jobs that wait until the test ends them.
+//! * [`Clock::manual`](crate::Clock::manual) creates a clock that only the test moves, for a
 //!   [consumer](crate::Builder::clock) or a queue.
 //! * [`FaultyProgress`] and [`FaultyStore`] have writes that fail, panic, hang, or are lost in a
 //!   crash. A [`FaultyProgress`] also loses its name, and holds its consumer back.
 //!
-//! Nothing here waits for ever. If something does not happen in time, it panics and names that.
+//! Nothing here waits for ever. If an expected event does not come in time, it panics and names it.
 
 use crate::base::error::describe;
 use crate::base::guard::{Panic, guarded};
@@ -36,10 +35,10 @@ pub use jobs::JobsSuite;
 pub use manual_worker::{ManualWorker, StartedJob, StartedJobs, manual_worker};
 pub use progress::ProgressSuite;
 
-/// Longer than anything here takes on the slowest machine. Only a test that fails waits for it.
+/// Longer than anything here takes on the slowest machine. Only a failing test waits for it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A rule that is broken, and in which way.
+/// A broken rule, and how it is broken.
 #[derive(Debug)]
 struct Broken {
     rule: &'static str,
@@ -52,7 +51,7 @@ fn broken<R>(rule: &'static str, how: impl Into<String>) -> Checked<R> {
     Err(Broken { rule, how: how.into() })
 }
 
-/// Returns an error unless it is true.
+/// Returns an error unless the condition is true.
 fn insist(is_true: bool, rule: &'static str, how: impl FnOnce() -> String) -> Checked {
     if is_true { Ok(()) } else { broken(rule, how()) }
 }
@@ -63,7 +62,7 @@ impl fmt::Display for Broken {
     }
 }
 
-/// The result of a call into the user's code.
+/// The result of a call into user code.
 enum Answer<R> {
     Good(R),
     Failed(String),
@@ -89,7 +88,7 @@ impl<R> Answer<R> {
     }
 }
 
-/// Returns the error within, for a caller that asked [`Progress::save`](crate::Progress::save).
+/// Returns the error within, for callers of [`Progress::save`](crate::Progress::save).
 fn unboxed(error: SaveError) -> BoxError {
     match error {
         SaveError::Retry(error) => error,
@@ -97,7 +96,7 @@ fn unboxed(error: SaveError) -> BoxError {
     }
 }
 
-/// Returns the numbers in this range, without the last.
+/// Converts the range to a half-open one.
 fn numbers_in(range: impl RangeBounds<u64>) -> Range<u64> {
     let start = match range.start_bound() {
         Bound::Included(start) => *start,

@@ -9,13 +9,12 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::ops::{Range, RangeBounds};
 use std::time::Duration;
 
-/// A progress around another one, whose saves fail, panic, hang or vanish when a test says so. It
-/// is for tests of a full disk, of a name that was taken over, and of the jobs that run again after
-/// a crash.
+/// A wrapper of a progress, whose saves fail, panic, hang or vanish on demand.
 ///
-/// It keeps everything that the inner progress keeps, also the jobs that are done above the
-/// watermark. It panics if a save goes back, which no consumer does. If the inner progress can be
-/// cloned, all clones share one set of [`faults`](Self::faults).
+/// It is for tests of a full disk, of a name that was taken over, and of the jobs that run again
+/// after a crash. It keeps everything that the inner progress keeps, including the jobs done above
+/// the watermark. It panics if a save goes back, which no consumer does. If the inner progress can
+/// be cloned, all clones share one set of [`faults`](Self::faults).
 ///
 /// ```
 /// use std::time::Duration;
@@ -54,8 +53,9 @@ impl FaultyProgress {
         self.inner.last_processed()
     }
 
-    /// Returns the progress that a crash leaves: a separate value with the state that has reached
-    /// the disk. Its name is free, and it has no faults.
+    /// Returns the progress after a crash: a separate value with what has reached the disk.
+    ///
+    /// Its name is free, and it has no faults.
     ///
     /// ```
     /// use waterline::testing::FaultyProgress;
@@ -82,13 +82,15 @@ impl FaultyProgress {
 }
 
 impl<P> FaultyProgress<P> {
-    /// Wraps this progress, at first without faults. To see what a crash leaves after a
-    /// [freeze](ProgressFaults::freeze_at), open the inner progress anew.
+    /// Wraps this progress, at first without faults.
+    ///
+    /// To see what a crash leaves after a [freeze](ProgressFaults::freeze_at), open the inner
+    /// progress anew.
     pub fn new(inner: P) -> Self {
         Self { inner, faults: ProgressFaults::default(), floor: 0 }
     }
 
-    /// Returns the faults, by which a test steers and watches the progress that a consumer has.
+    /// Returns the faults, with which a test controls and watches a consumer's progress.
     #[must_use]
     pub fn faults(&self) -> ProgressFaults {
         self.faults.clone()
@@ -154,14 +156,14 @@ impl<P: Progress> Progress for FaultyProgress<P> {
 }
 
 impl<P> FaultyProgress<P> {
-    /// Notes a save that succeeded.
+    /// Records a save that succeeded.
     fn note(&mut self, last_processed: Option<Index>, next: Index) {
         self.floor = next;
         self.faults.shared.lock().saves.extend(last_processed);
     }
 }
 
-/// The faults of a [`FaultyProgress`], and its record of the saves. All clones are the same.
+/// The faults of a [`FaultyProgress`] and its record of saves, shared by all clones.
 #[derive(Clone, Debug, Default)]
 pub struct ProgressFaults {
     shared: Arc<Mutex<Faults>>,
@@ -180,17 +182,20 @@ struct Faults {
 }
 
 impl ProgressFaults {
-    /// Makes the saves with these numbers fail; the next save has the number 0. `fail(..)` is a
-    /// full disk, and `fail(3..4)` fails only the fourth save. A save that fails writes nothing. A
-    /// later call replaces this one.
+    /// Makes the saves with these numbers fail; the next save has the number 0.
+    ///
+    /// `fail(..)` is a full disk, and `fail(3..4)` fails only the fourth save. A failing save
+    /// writes nothing. A later call replaces this one.
     pub fn fail(&self, writes: impl RangeBounds<u64>) {
         let mut shared = self.shared.lock();
         shared.failing = shared.counted_on(writes);
     }
 
-    /// Makes the saves with these numbers return [`SaveError::Lost`], as if another consumer had
-    /// the name; the next save has the number 0. Such a save writes nothing. A later call replaces
-    /// this one.
+    /// Makes the saves with these numbers return [`SaveError::Lost`]; the next save has the number
+    /// 0.
+    ///
+    /// This is as if another consumer had the name. Such a save writes nothing. A later call
+    /// replaces this one.
     ///
     /// ```
     /// use waterline::testing::FaultyProgress;
@@ -209,9 +214,9 @@ impl ProgressFaults {
         shared.losing = shared.counted_on(writes);
     }
 
-    /// Returns the [`Tenure`] of the consumer that has the progress, or had it last. With it a test
-    /// holds the consumer, or tells it that the name is lost. The answer is `None` before the first
-    /// consumer.
+    /// Returns the [`Tenure`] of the last consumer of the progress, or `None` before the first.
+    ///
+    /// With it a test holds the consumer, or tells it that the name is lost.
     #[must_use]
     pub fn tenure(&self) -> Option<Tenure> {
         self.shared.lock().tenure.clone()
@@ -231,14 +236,15 @@ impl ProgressFaults {
         self.panic(0..0);
     }
 
-    /// Freezes the disk at the save with this number; the next save has the number 0. That save and
-    /// all later ones return `Ok`, and do not reach the disk.
+    /// Freezes the disk at the save with this number; the next save has the number 0.
+    ///
+    /// That save and all later ones return `Ok`, but do not reach the disk.
     pub fn freeze_at(&self, write: u64) {
         let mut shared = self.shared.lock();
         shared.freeze_at = Some(shared.writes.saturating_add(write));
     }
 
-    /// Holds each save from now on, like a disk that hangs, until the returned value is dropped.
+    /// Blocks each save from now on, like a disk that hangs, until the returned value is dropped.
     #[must_use = "dropping it lets the saves through"]
     pub fn hold(&self) -> Hold {
         let (enter, entered) = unbounded();
@@ -247,20 +253,21 @@ impl ProgressFaults {
         Hold { entered, _pass: pass }
     }
 
-    /// Returns the number of saves that were tried, with those that failed.
+    /// Returns how many saves were tried, including those that failed.
     #[must_use]
     pub fn writes(&self) -> u64 {
         self.shared.lock().writes
     }
 
-    /// Returns the saved watermarks, in order. It also lists saves that did not reach the disk, but
-    /// no saves that failed.
+    /// Returns the saved watermarks, in order.
+    ///
+    /// It lists saves that did not reach the disk, but no saves that failed.
     #[must_use]
     pub fn saves(&self) -> Vec<Index> {
         self.shared.lock().saves.clone()
     }
 
-    /// Applies the faults to the save that begins. Returns true if the save reaches the disk.
+    /// Applies the faults to a starting save. Returns whether the save reaches the disk.
     fn before_save(&self) -> Result<bool, SaveError> {
         let mut shared = self.shared.lock();
         let number = shared.writes;
@@ -295,7 +302,7 @@ impl Faults {
     }
 }
 
-/// Holds back the saves of a [`FaultyProgress`]; dropping it lets them through. Made by
+/// Blocks the saves of a [`FaultyProgress`] until it is dropped; created by
 /// [`ProgressFaults::hold`].
 #[derive(Debug)]
 pub struct Hold {

@@ -7,10 +7,10 @@ use crate::kv::memory::MemoryKv;
 use crate::store::{Durability, Store, StoreOptions};
 use std::ops::RangeBounds;
 
-/// A [`Store`] in memory whose writes fail on demand, and whose disk can stop taking them. It is
-/// for tests of the rows and the progress that are left after a crash.
+/// A [`Store`] in memory whose writes fail on demand, and whose disk can freeze.
 ///
-/// Every put, every delete and every save is a write. Saves that are due together are one write.
+/// It is for tests of the rows and the progress that a crash leaves. Every put, every delete and
+/// every save is a write. Saves that are due together are one write.
 ///
 /// ```
 /// use waterline::testing::FaultyStore;
@@ -71,15 +71,15 @@ impl FaultyStore {
         Ok(Self { kv, store, durability })
     }
 
-    /// Returns the store. It works like any other.
     #[must_use]
     pub fn store(&self) -> Store {
         self.store.clone()
     }
 
-    /// Returns the same store with these options, for tests of a program that [makes
-    /// nothing](StoreOptions::create). (Two stores that are attached to one database share it in
-    /// the same way.)
+    /// Returns the same store with these options, for tests of a program that creates nothing.
+    ///
+    /// See [`StoreOptions::create`]. (Two stores that are attached to one database share it in the
+    /// same way.)
     ///
     /// ```
     /// use waterline::{Error, Store, testing::FaultyStore};
@@ -96,8 +96,10 @@ impl FaultyStore {
         self.store.with(options)
     }
 
-    /// Makes the writes with these numbers fail, counted from 0 with the next one. `fail(..)` is a
-    /// full disk, and `fail(3..4)` fails the fourth write alone. A call replaces the one before.
+    /// Makes the writes with these numbers fail, counted from 0 with the next one.
+    ///
+    /// `fail(..)` is a full disk, and `fail(3..4)` fails only the fourth write. A later call
+    /// replaces this one.
     pub fn fail(&self, writes: impl RangeBounds<u64>) {
         self.kv.fail(numbers_in(writes));
     }
@@ -107,14 +109,17 @@ impl FaultyStore {
         self.kv.fail(0..0);
     }
 
-    /// Freezes the disk at the write with this number, counted from 0 with the next one. This write
-    /// and all later ones seem to work, but do not reach the disk. A disk that is frozen stays so.
+    /// Freezes the disk at the write with this number, counted from 0 with the next one.
+    ///
+    /// This write and all later ones seem to work, but do not reach the disk. A frozen disk stays
+    /// frozen.
     pub fn freeze_at(&self, write: u64) {
         self.kv.freeze_at(write);
     }
 
-    /// Returns the store that a crash leaves: a store of its own with everything that has reached
-    /// the disk, in which every name is free.
+    /// Returns the store after a crash: a separate one with everything that has reached the disk.
+    ///
+    /// Every name in it is free.
     ///
     /// # Errors
     /// The errors of opening a store; in memory there are none.
@@ -122,8 +127,9 @@ impl FaultyStore {
         Self::on(self.kv.after_crash(), self.durability)
     }
 
-    /// Returns the store that the loss of power leaves at worst: a store of its own. It has
-    /// everything up to the last [`Durability::Synced`] write that reached the disk.
+    /// Returns the store after a power loss at worst: a separate one.
+    ///
+    /// It has everything up to the last [`Durability::Synced`] write that reached the disk.
     ///
     /// # Errors
     /// The errors of opening a store; in memory there are none.
@@ -131,7 +137,7 @@ impl FaultyStore {
         Self::on(self.kv.after_power_loss(), self.durability)
     }
 
-    /// Returns the number of writes, with those that failed.
+    /// Returns how many writes were made, including those that failed.
     #[must_use]
     pub fn writes(&self) -> u64 {
         self.kv.writes()

@@ -15,10 +15,10 @@ mod watched;
 use known::Known;
 use rules::{check_quiet, check_unchanged, read_equals};
 
-/// The number of jobs of a new source.
+/// How many jobs a new source has.
 const SOME: u64 = 100;
 
-/// The number of jobs that are added at a time.
+/// How many jobs are added at a time.
 const MORE: u64 = 7;
 
 const GROWS: &str = "head() moves by what was added";
@@ -26,27 +26,27 @@ const GROWS: &str = "head() moves by what was added";
 type Make<'a, J> = Box<dyn Fn(u64) -> J + 'a>;
 type Change<'a, J> = Box<dyn Fn(&J, u64) + 'a>;
 
-/// Checks that a source keeps the rules of [`Jobs`]. It panics with the broken rule and the index.
+/// Checks that a source keeps the rules of [`Jobs`], or panics with the broken rule and the index.
 ///
-/// The suite compares jobs, so let them differ. Nothing else may change the source meanwhile. These
-/// are the rules:
+/// The suite compares jobs, so make them differ. Nothing else may change the source meanwhile.
+/// These are the rules:
 ///
-/// * A healthy source answers, with no error and no panic, up to [`Index::MAX`]. It says the same
-///   until something changes.
+/// * A healthy source answers, with no error and no panic, up to [`Index::MAX`]. Its answers stay
+///   the same until something changes.
 /// * `first()` is at most `head()` + 1, every index from `first()` to `head()` is there, and
 ///   nothing is beyond. Below `first()` there is no job (`None`, or an error), or the one that
 ///   always was there.
 /// * An index never changes its job: however often it is read, after jobs were added, and after
 ///   others were removed.
-/// * `read` appends the jobs of `at_index`, in index order, and leaves alone what is there already.
-///   It appends no more than it is asked for, nothing from the first missing index on, and at least
+/// * `read` appends the jobs of `at_index`, in index order, and keeps what the vector has already.
+///   It appends no more than was requested, nothing from the first missing index on, and at least
 ///   one job if the first one is there.
 /// * An empty source has no head and no job.
-/// * `head()` moves by what was added. To remove jobs moves `first()` and leaves `head()` where it
+/// * `head()` moves by what was added. Removing jobs moves `first()` and leaves `head()` where it
 ///   is.
-/// * `read_sparse` says what `at_index` has: jobs in order, within the run, and no more than it is
-///   asked for. Of the first index it says something. Only with [`sparse`](Self::sparse) there may
-///   be gaps, and a gap never becomes a job.
+/// * `read_sparse` agrees with `at_index`: jobs in order, within the run, and no more than
+///   requested. It reports something about the first index. Only with [`sparse`](Self::sparse)
+///   there may be gaps, and a gap never becomes a job.
 /// * A source that took the [`Wakeup`](crate::Wakeup) rings every consumer when a job appears.
 /// * Calls from several threads agree, and so do calls through an `Arc`.
 /// * A [`Consumer`](crate::Consumer) on it handles each job once.
@@ -78,9 +78,9 @@ type Change<'a, J> = Box<dyn Fn(&J, u64) + 'a>;
 #[must_use = "nothing is checked before `run`"]
 pub struct JobsSuite<'a, J> {
     make: Make<'a, J>,
-    /// True if the source is made with as many jobs as the suite asks for.
+    /// True if the suite chooses how many jobs a source is created with.
     sized: bool,
-    /// True if its indices may have gaps.
+    /// True if the indices may have gaps.
     sparse: bool,
     extend: Option<Change<'a, J>>,
     prune: Option<Change<'a, J>>,
@@ -88,27 +88,31 @@ pub struct JobsSuite<'a, J> {
 }
 
 impl<'a, J: Jobs<Job: PartialEq + fmt::Debug>> JobsSuite<'a, J> {
-    /// Creates a suite for the sources that `make` returns. It gets the number of jobs, 0 or a
-    /// hundred. A new source must share nothing with the sources before it.
+    /// Creates a suite for the sources that `make` returns.
+    ///
+    /// `make` gets the number of jobs, 0 or a hundred. A new source must share nothing with earlier
+    /// ones.
     pub fn new(make: impl Fn(u64) -> J + 'a) -> Self {
         Self { make: Box::new(make), sized: true, sparse: false, extend: None, prune: None, patience: PATIENCE }
     }
 
-    /// Creates a suite for a source whose length the test cannot choose: a fixture, or an endless
-    /// source. It must not be empty.
+    /// Creates a suite for a source of unknown length: a fixture, or an endless source.
+    ///
+    /// It must not be empty.
     pub fn fixed(make: impl Fn() -> J + 'a) -> Self {
         Self { sized: false, ..Self::new(move |_| make()) }
     }
 
-    /// Also checks the rules of growing and of ringing. `extend` adds this many jobs.
+    /// Also checks the rules of growing and ringing. `extend` adds this many jobs.
     pub fn extend(mut self, extend: impl Fn(&J, u64) + 'a) -> Self {
         self.extend = Some(Box::new(extend));
         self
     }
 
-    /// Allows gaps, and checks their rules: see [`Jobs::read_sparse`]. Then `make` returns a source
-    /// with so many jobs, wherever they are. `head()` moves by at least what was added, and no job
-    /// is added where a gap was.
+    /// Allows gaps, and checks their rules: see [`Jobs::read_sparse`].
+    ///
+    /// Then `make` returns a source with that many jobs, wherever they are. `head()` moves by at
+    /// least what was added, and no job is added where a gap was.
     ///
     /// ```
     /// use std::ops::RangeInclusive;

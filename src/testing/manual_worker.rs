@@ -8,13 +8,13 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The time in which a job has to start, which only a test that fails waits for: it is real time.
+/// How long a job may take to start, in real time. Only a failing test waits for it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Creates a worker whose jobs wait until the test ends them, and the test's side of it.
 ///
-/// With it a test decides in which order jobs finish, without a sleep. Clones of the worker serve
-/// several consumers, or the lives of a consumer, one after the other.
+/// With it a test decides in which order jobs finish, without sleeping. Clones of the worker serve
+/// several consumers, or successive lives of one.
 ///
 /// ```
 /// use waterline::testing::manual_worker;
@@ -40,10 +40,10 @@ pub fn manual_worker() -> (ManualWorker, StartedJobs) {
     (ManualWorker { started }, StartedJobs { jobs, passed_over: Mutex::default() })
 }
 
-/// A worker whose jobs wait for the test; made by [`manual_worker`].
+/// A worker whose jobs wait for the test; created by [`manual_worker`].
 ///
 /// A job fails by itself when its [`StartedJob`] or the [`StartedJobs`] are dropped, and after two
-/// minutes. So a test that fails does not hang in the drop of its consumer.
+/// minutes. So a failing test does not hang in the drop of its consumer.
 #[derive(Clone, Debug)]
 pub struct ManualWorker {
     started: Sender<StartedJob>,
@@ -69,17 +69,18 @@ impl<T> Worker<T> for ManualWorker {
 #[derive(Debug)]
 pub struct StartedJobs {
     jobs: Receiver<StartedJob>,
-    /// Jobs that started before a job that the test asked for by its index.
+    /// Jobs that started before one that the test requested by its index.
     passed_over: Mutex<BTreeMap<Index, StartedJob>>,
 }
 
 impl StartedJobs {
-    /// Returns the job with this index, once it starts, and keeps the jobs that start before it.
-    /// Several workers race to start their jobs, so a test that means a certain job uses this, and
-    /// not [`next`](Self::next).
+    /// Returns the job with this index once it starts, and keeps jobs that start before it.
+    ///
+    /// Several workers race to start their jobs, so use this for a certain job, not
+    /// [`next`](Self::next).
     ///
     /// # Panics
-    /// If the job does not start within a minute, and if one index starts twice.
+    /// If the job does not start within a minute, or if one index starts twice.
     #[track_caller]
     pub fn job(&self, index: Index) -> StartedJob {
         let deadline = time::now() + PATIENCE;
@@ -95,7 +96,7 @@ impl StartedJobs {
         }
     }
 
-    /// Returns the next job that starts. Of several, it may be any.
+    /// Returns the next job that starts: any of them if there are several.
     ///
     /// # Panics
     /// If no job starts within a minute.
@@ -114,7 +115,7 @@ impl StartedJobs {
     /// Returns the next `n` jobs that start, by index.
     ///
     /// # Panics
-    /// If one of them does not start within a minute, and if one index starts twice.
+    /// If one of them does not start within a minute, or if one index starts twice.
     #[track_caller]
     #[must_use = "a job that is dropped fails"]
     pub fn take(&self, n: usize) -> BTreeMap<Index, StartedJob> {
@@ -145,7 +146,7 @@ enum Verdict {
     Panic,
 }
 
-/// A running job, in the hands of the test. To drop it fails the job.
+/// A running job that the test controls. Dropping it fails the job.
 #[derive(Debug)]
 #[must_use = "a job that is dropped fails; say how it ends"]
 #[non_exhaustive]
@@ -174,7 +175,7 @@ impl StartedJob {
     }
 
     fn end(self, verdict: Verdict) {
-        // The job may have stopped waiting, and then nobody receives this.
+        // The job may have stopped waiting, and then this is not received.
         let _ = self.reply.send(verdict);
     }
 }

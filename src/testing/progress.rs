@@ -1,4 +1,4 @@
-//! The suite of tests that every progress has to pass.
+//! The suite that every progress has to pass.
 
 use super::{Answer, Checked, PATIENCE, ask, broken, insist, unboxed};
 use crate::base::error::Error;
@@ -29,11 +29,11 @@ const ONE: &str = "of several that acquire at once exactly one has the name";
 const SHUT_OUT: &str = "acquire shuts out the writer before";
 const CORRUPT: &str = "a value that cannot be read is an error, and the name stays free";
 
-/// The number of saves in a row.
+/// How many saves are made in a row.
 const MANY: Index = 300;
-/// The number of threads that acquire a name at once.
+/// How many threads acquire a name concurrently.
 const THREADS: usize = 8;
-/// The number of names for which they do so.
+/// For how many names they do so.
 const ROUNDS: u32 = 20;
 
 type ByName<'a, R> = Box<dyn Fn(&str) -> R + 'a>;
@@ -41,22 +41,22 @@ type ByName<'a, R> = Box<dyn Fn(&str) -> R + 'a>;
 /// A part of the checks.
 type Check<'a, P> = dyn Fn(&ProgressSuite<'a, P>) -> Checked + 'a;
 
-/// Checks that a progress keeps the rules of [`Progress`], and panics with the rule that is broken.
+/// Checks that a progress keeps the rules of [`Progress`], or panics with the broken rule.
 ///
 /// The suite gets a closure that opens the progress with a name, as a restart would. All calls have
 /// to open the same storage, which must be empty at first. The rules:
 ///
 /// * A new name has nothing saved. Every later life loads the last saved value, for every index. A
 ///   life that takes the name and saves nothing leaves the value as it is.
-/// * While one value has a name, to acquire it is [`Error::InUse`] or [`Error::Leased`]. The value
-///   that was refused changes nothing when it is dropped. The name is free when its value is
-///   dropped. If several values acquire at once, exactly one has the name.
+/// * While one value has a name, acquiring it is [`Error::InUse`] or [`Error::Leased`]. The refused
+///   value changes nothing when it is dropped. The name is free when its value is dropped. If
+///   several values acquire concurrently, exactly one has the name.
 /// * If a name can be taken over from a live value ([`lapse`](Self::lapse),
-///   [`takes_over`](Self::takes_over)), `acquire` shuts out the writer before: a save of that
-///   writer is an error and changes nothing, and its drop does not free the name. If the error is
+///   [`takes_over`](Self::takes_over)), `acquire` fences the previous writer: a save of that writer
+///   is an error and changes nothing, and its drop does not free the name. If the error is
 ///   [`SaveError::Lost`], a consumer that has that value halts with [`Error::Fenced`].
 /// * If the progress [keeps jobs done ahead](Progress::keeps_done_ahead), it loads them exactly as
-///   they were saved, also while there is no watermark, and a consumer runs none of them again.
+///   they were saved, even while there is no watermark, and a consumer runs none of them again.
 /// * If the progress [keeps records](Progress::keeps_records), it loads exactly those that were put
 ///   and not removed.
 /// * A [transaction](Self::transactional) has the user's rows and the save, or neither.
@@ -97,49 +97,52 @@ pub struct ProgressSuite<'a, P> {
     corrupt: Option<ByName<'a, ()>>,
     ways: Ways<'a>,
     patience: Duration,
-    /// Checks the transactions, of a progress that has some.
+    /// Checks the transactions, if the progress has any.
     transactions: Option<Box<Check<'a, P>>>,
 }
 
-/// The ways in which a second value gets a name.
+/// How a second value gets a name.
 enum Ways<'a> {
     /// After the first value was dropped.
     Exclusive,
-    /// Also after the time of the first value ran out, which this closure brings about.
+    /// Also after the first value's time expired, which this closure brings about.
     Lapses(ByName<'a, ()>),
     /// At any time.
     TakesOver,
 }
 
 impl<'a, P: Progress> ProgressSuite<'a, P> {
-    /// Makes a suite for the progress that this closure opens by its name.
+    /// Creates a suite for the progress that this closure opens by its name.
     pub fn new(open: impl Fn(&str) -> P + 'a) -> Self {
         Self { open: Box::new(open), corrupt: None, ways: Ways::Exclusive, patience: PATIENCE, transactions: None }
     }
 
-    /// Also checks the result of a damaged value. The closure damages the value that is stored
-    /// under a name, so that it cannot be read any more.
+    /// Also checks the result of a damaged value.
+    ///
+    /// The closure damages the value stored under a name, so that it can no longer be read.
     pub fn corrupt(mut self, corrupt: impl Fn(&str) + 'a) -> Self {
         self.corrupt = Some(Box::new(corrupt));
         self
     }
 
-    /// Also checks a progress that holds its names for a time. The closure lets the time of the
-    /// value that has the name run out, so that the next `acquire` takes the name over from a live
-    /// value.
+    /// Also checks a progress that holds its names for a limited time.
+    ///
+    /// The closure lets the holder's time expire, so that the next `acquire` takes the name over
+    /// from a live value.
     pub fn lapse(mut self, lapse: impl Fn(&str) + 'a) -> Self {
         self.ways = Ways::Lapses(Box::new(lapse));
         self
     }
 
-    /// Checks a progress whose `acquire` always takes the name over. The rules for a name that is
-    /// in use do not hold for such a progress.
+    /// Checks a progress whose `acquire` always takes the name over.
+    ///
+    /// The rules for a name in use do not apply to such a progress.
     pub fn takes_over(mut self) -> Self {
         self.ways = Ways::TakesOver;
         self
     }
 
-    /// Sets the time that a call or a consumer may take. Default: 20 seconds.
+    /// Sets how long a call or a consumer may take. Default: 20 seconds.
     pub fn patience(mut self, limit: Duration) -> Self {
         self.patience = limit;
         self
@@ -279,7 +282,7 @@ impl<'a, P: Progress> ProgressSuite<'a, P> {
             thread::spawn(move || {
                 together.wait();
                 let answer = acquire(&mut one);
-                // The value goes along, so no name gets free before all threads have asked.
+                // The value is sent too, so no name gets free before all threads have asked.
                 let _ = tell.send((answer, one));
             });
         }
@@ -300,7 +303,7 @@ impl<'a, P: Progress> ProgressSuite<'a, P> {
         }
         let mut have_it: Vec<P> = asked.into_iter().filter_map(|(answer, one)| answer.ok().map(|_| one)).collect();
         let saved = if self.is_taken_over() {
-            // Each value took the name over from the one before, and the last one has it.
+            // Each value took the name over from an earlier one, and the last one has it.
             have_it.retain_mut(|one| matches!(ask(|| Ok(try_save(one, &watermark(1)))), Answer::Good(Ok(()))));
             Some(1)
         } else {
@@ -358,7 +361,7 @@ impl<'a, P: Progress> ProgressSuite<'a, P> {
         }
     }
 
-    /// Acquires a name that is in use, and checks that the call fails.
+    /// Acquires a name in use, and checks that the call fails.
     fn refused(&self, name: &str, when: &str) -> Checked {
         let mut second = (self.open)(name);
         match acquire(&mut second)? {
@@ -398,7 +401,7 @@ fn try_save(progress: &mut impl Progress, saved: &Saved) -> Result<(), SaveError
     }
 }
 
-/// Acquires, and takes each answer but a panic.
+/// Acquires, and accepts every answer but a panic.
 fn acquire(progress: &mut impl Progress) -> Checked<Result<Option<Saved>, Error>> {
     ask(|| Ok(try_acquire(progress))).good(ANSWERS, || "acquire()".to_owned())
 }
@@ -415,7 +418,7 @@ fn saves(progress: &mut impl Progress, saved: &Saved, call: impl FnOnce() -> Str
     ask(|| try_save(progress, saved).map_err(unboxed)).good(ANSWERS, call)
 }
 
-/// Describes a value: the watermark, and briefly the jobs that are done above it.
+/// Describes a value: the watermark, and briefly the jobs done above it.
 fn shown(loaded: Option<&Saved>) -> String {
     let Some(Saved { last_processed, next, done, .. }) = loaded else { return "nothing".to_owned() };
     let last = last_processed.map_or_else(|| "no watermark".to_owned(), |last| last.to_string());

@@ -1,14 +1,14 @@
-//! All kinds of sealed records in one table, and the tests that each record has to pass.
+//! All kinds of sealed records in one table, and the tests that each of them has to pass.
 //!
-//! Each room lists its records in a module `samples`, as they lie on disks. So this is also the
-//! test that no change of the code changes what is stored.
+//! Each module with records lists them in a module `samples`, as they are stored. So this also
+//! tests that no change of the code changes what is stored.
 
 use crate::commit::sealed::checks::{check_any, check_records};
 use crate::commit::sealed::samples::Sample;
 use proptest::prelude::*;
 
-/// All kinds: the label, and the versions that are read. A label never gets another meaning. Those
-/// that begin with `queue.` are the queue's, whose crate has a table of its own.
+/// All kinds: the label, and the versions that are read. A label never gets another meaning. Labels
+/// that begin with `queue.` belong to the queue, whose crate has its own table.
 const KINDS: [(&str, &[u8]); 9] = [
     ("", &[]),  // the numbers of a store, and the deltas of a progress
     ("", &[1]), // the page of a progress

@@ -1,4 +1,4 @@
-//! What a source has shown, and the calls that every rule makes.
+//! What a source has shown so far, and the basic calls of every rule.
 
 use crate::base::index::Index;
 use crate::source::Jobs;
@@ -13,7 +13,7 @@ pub(super) const FINAL: &str = "an index never changes its job";
 pub(super) struct Known<T> {
     pub(super) first: Index,
     pub(super) head: Option<Index>,
-    /// The jobs that were looked at; all of them if the source has gaps.
+    /// The jobs that were read; all of them if the source has gaps.
     pub(super) jobs: BTreeMap<Index, T>,
     /// The gaps between them; `None` if the source may have none.
     pub(super) gaps: Option<Vec<RangeInclusive<Index>>>,

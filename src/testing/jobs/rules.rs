@@ -1,4 +1,4 @@
-//! The rules of a source that does not change during the check.
+//! The rules for a source that does not change during the check.
 
 use super::known::{self, ANSWERS, FINAL, Known, at_index, first, head};
 use super::sparse::{check_gaps_stay, check_sparse, walk};
@@ -20,17 +20,16 @@ const EQUAL: &str = "read() appends what at_index() has, in index order";
 const STOPS: &str = "read() stops at the first index that is not there";
 const SOMETHING: &str = "read() appends at least one job when the first one is there";
 
-/// Up to this many jobs the suite looks at each one. Of more jobs it looks at the ends and a
-/// sample.
+/// Up to this many jobs the suite reads each one. Of more jobs it reads the ends and a sample.
 const ALL: u64 = 1_000;
 const SAMPLE: u64 = 200;
-/// The longest run. A consumer asks for no more than max(64, 2 × `max_processing`).
+/// The longest run. A consumer requests no more than max(64, 2 × `max_processing`).
 const LONGEST: u64 = 128;
-/// The number of random runs.
+/// How many random runs are read.
 const RUNS: u64 = 200;
 
-/// Checks every rule of a source that does not change. Returns what the source showed. `before` is
-/// what it showed earlier. If `sparse` is true, there may be gaps.
+/// Checks every rule of a source that does not change, and returns what it showed. `before` is what
+/// it showed earlier. If `sparse` is true, there may be gaps.
 pub(super) fn check_quiet<J: Jobs<Job: PartialEq + fmt::Debug>>(
     jobs: &J,
     before: Option<&Known<J::Job>>,
@@ -67,7 +66,7 @@ pub(super) fn check_quiet<J: Jobs<Job: PartialEq + fmt::Debug>>(
     Ok(known)
 }
 
-/// Checks that jobs which were shown before and now are the same.
+/// Checks that jobs shown both before and now are the same.
 pub(super) fn check_unchanged<T: PartialEq + fmt::Debug>(before: &Known<T>, now: &Known<T>) -> Checked {
     check_gaps_stay(before, now)?;
     for (index, job) in &now.jobs {
@@ -126,7 +125,7 @@ fn check_reads<J: Jobs<Job: PartialEq + fmt::Debug>>(
             runs.extend([1, 2, 64, 65, LONGEST].map(|length| run(start, length)));
         }
     }
-    // A fixed seed, so that a source that fails once fails again.
+    // The seed is fixed, so a source that fails once fails again.
     let mut chance = fastrand::Rng::with_seed(7);
     for _ in 0..RUNS {
         let near = if chance.bool() { first } else { past.saturating_sub(ALL.min(past - first)) };
@@ -141,7 +140,7 @@ fn check_reads<J: Jobs<Job: PartialEq + fmt::Debug>>(
     read_equals(jobs, from..=to, before)
 }
 
-/// Checks one run against `at_index`, one by one.
+/// Compares one run with `at_index`, job by job.
 pub(super) fn read_equals<J: Jobs<Job: PartialEq + fmt::Debug>>(
     jobs: &J,
     run: RangeInclusive<Index>,
@@ -149,7 +148,7 @@ pub(super) fn read_equals<J: Jobs<Job: PartialEq + fmt::Debug>>(
 ) -> Checked {
     let (first, head) = (first(jobs)?, head(jobs)?);
     let call = || format!("read({run:?})");
-    // Something that is in the vector already, if the source has anything.
+    // Something that is in the vector already, if the source has any job.
     let mine = || head.filter(|head| first <= *head).map_or(Ok(None), |head| at_index(jobs, head));
     let mut into: Vec<J::Job> = mine()?.into_iter().collect();
     let kept = into.len();
@@ -186,7 +185,7 @@ pub(super) fn read_equals<J: Jobs<Job: PartialEq + fmt::Debug>>(
 }
 
 impl<T> Known<T> {
-    /// Returns the indices to look at, in order.
+    /// Returns the indices to read, in order.
     pub(super) fn sample(&self) -> Vec<Index> {
         if self.gaps.is_some() {
             return self.jobs.keys().copied().collect();

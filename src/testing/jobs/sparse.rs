@@ -1,4 +1,4 @@
-//! The rules of a source whose indices have gaps, and of [`Jobs::read_sparse`] in each source.
+//! The rules for gaps, and for [`Jobs::read_sparse`] of each source.
 
 use super::known::{ANSWERS, FINAL, Known, at_index, first};
 use crate::base::index::Index;
@@ -13,13 +13,13 @@ const ORDER: &str = "read_sparse() says jobs in order, within the run, and no mo
 const AGREES: &str = "read_sparse() says what at_index() has";
 const GAP: &str = "a gap never becomes a job";
 
-/// The most jobs that the suite walks over.
+/// How many jobs the suite walks over at most.
 const WALKED: usize = 1_000;
 
-/// The answer to a read: what was said, and the lowest index of which nothing was.
+/// The answer to a read: its items, and the lowest index about which nothing was reported.
 type Said<T> = (Vec<Item<T>>, Index);
 
-/// Asks for a run. Returns `None` if the source refuses it, since its start was removed.
+/// Reads a run. Returns `None` if the source refuses it, since its start was removed.
 fn read<J: Jobs>(jobs: &J, run: RangeInclusive<Index>, most: usize) -> Checked<Option<Said<J::Job>>> {
     let call = || format!("read_sparse({run:?}, {most})");
     let start = *run.start();
@@ -58,7 +58,7 @@ pub(super) fn walk<J: Jobs>(jobs: &J, first: Index, head: Option<Index>) -> Chec
     Ok(known)
 }
 
-/// Checks reads of the whole source and of its parts against `at_index`.
+/// Compares reads of the whole source and of its parts with `at_index`.
 pub(super) fn check_sparse<J: Jobs<Job: PartialEq + fmt::Debug>>(jobs: &J, known: &Known<J::Job>) -> Checked {
     let Some(head) = known.head.filter(|head| known.first <= *head) else { return Ok(()) };
     let mut chance = fastrand::Rng::with_seed(7);
@@ -76,8 +76,8 @@ pub(super) fn check_sparse<J: Jobs<Job: PartialEq + fmt::Debug>>(jobs: &J, known
     Ok(())
 }
 
-/// Checks a read. `empty` are the indices for which `at_index` has said that there is no job; for
-/// the jobs that are known it has shown them. A call may be dear, so none is made twice.
+/// Checks one read. `empty` are the indices at which `at_index` returned no job; it has returned
+/// all known jobs. A call may be expensive, so none is made twice.
 fn check_read<J: Jobs<Job: PartialEq + fmt::Debug>>(
     jobs: &J,
     run: RangeInclusive<Index>,
@@ -121,13 +121,13 @@ fn check_read<J: Jobs<Job: PartialEq + fmt::Debug>>(
     Ok(())
 }
 
-/// Checks that no job which is known is in this gap.
+/// Checks that no known job is in this gap.
 fn check_gap<T: fmt::Debug>(gap: &RangeInclusive<Index>, known: &Known<T>) -> Checked {
     let job = known.jobs.range(gap.clone()).next();
     insist(job.is_none(), GAP, || format!("nothing was said to be at {gap:?}, where {job:?} is"))
 }
 
-/// Checks that what was a gap before has no job now.
+/// Checks that no earlier gap has a job now.
 pub(super) fn check_gaps_stay<T: fmt::Debug>(before: &Known<T>, now: &Known<T>) -> Checked {
     before.gaps.iter().flatten().try_for_each(|gap| check_gap(gap, now))
 }

@@ -1,4 +1,4 @@
-//! The rules that need threads: consumers on the source, and calls at the same time.
+//! The rules that need threads: consumers on the source, and concurrent calls.
 
 use super::known::{self, FINAL, Known};
 use crate::base::index::{BoxError, Index};
@@ -15,14 +15,14 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The number of threads that call at once.
+/// How many threads call concurrently.
 const THREADS: u64 = 4;
-/// The number of jobs that are awaited one by one.
+/// How many jobs are awaited one by one.
 const RINGS: u64 = 20;
-/// The most jobs that the consumer handles. The source may have more.
+/// How many jobs the consumer handles at most. The source may have more.
 const HANDLED: u64 = 300;
 
-/// The source for a consumer. It tells the test what the consumer asked.
+/// Wraps the source for a consumer, and tells the test what the consumer calls.
 struct Watched<J> {
     jobs: Arc<J>,
     seen: Sender<Seen>,
@@ -64,7 +64,7 @@ fn listener<J: Jobs>(jobs: &Arc<J>, patience: Duration) -> Checked<Option<Consum
     loop {
         match sees.recv_timeout(patience) {
             Ok(Seen::Subscribed(took)) => subscribed = took,
-            // From here on only a ring makes the consumer look again.
+            // From here on only a ring makes the consumer check again.
             Ok(Seen::Looked) => return Ok(subscribed.then_some(consumer)),
             Err(_) => broken(LOOKS, format!("it did not look within {patience:?}"))?,
         }
@@ -105,7 +105,7 @@ pub(super) fn consumed<J: Jobs<Job: PartialEq + fmt::Debug>>(
     let Some(head) = known.head else { return Ok(()) };
     let mut last = head.min(known.first.saturating_add(HANDLED - 1));
     if known.gaps.is_some() {
-        // The walk knows all jobs up to there.
+        // The walk has read all jobs up to there.
         last = known.jobs.keys().nth(HANDLED as usize - 1).copied().unwrap_or(head);
     }
     let (done, finished) = unbounded();
@@ -138,7 +138,7 @@ pub(super) fn consumed<J: Jobs<Job: PartialEq + fmt::Debug>>(
 
 type Told<T> = Checked<Vec<(Index, Option<T>)>>;
 
-/// Checks that several threads that call at once get the same answers as one.
+/// Checks that several concurrent threads get the same answers as one.
 pub(super) fn from_threads<J: Jobs<Job: PartialEq + fmt::Debug>>(
     jobs: &Arc<J>,
     known: &Known<J::Job>,
@@ -185,7 +185,7 @@ fn tour<J: Jobs>(jobs: &J, indices: &[Index], expected: (Index, Option<Index>)) 
         let mut run = Vec::new();
         let end = index.saturating_add(15).min(expected.1.unwrap_or(*index));
         crate::testing::ask(|| jobs.read(*index..=end, &mut run)).good("read", || format!("read({index}..={end})"))?;
-        // Only jobs that were looked at before can be compared.
+        // Only jobs that were read before can be compared.
         told.extend((*index..=end).zip(run.into_iter().map(Some)).filter(|(at, _)| indices.contains(at)));
     }
     Ok(told)

@@ -16,7 +16,7 @@ use std::time::Duration;
 const AGAIN: &str = "a consumer runs no job again that was saved as done";
 const LIVES: &str = "a consumer that is stopped again and again goes on where it was";
 
-/// The number of jobs in the stream.
+/// How many jobs the stream has.
 const JOBS: Index = 300;
 
 /// The state that lasts over all lives.
@@ -32,8 +32,8 @@ pub(super) fn consumed<P: Progress>(open: &dyn Fn(&str) -> P, patience: Duration
     while lives.saved != Some(JOBS - 1) {
         let before = lives.saved;
         lives.live(open("consumed"), chance.u64(1..40), patience)?;
-        // No job fails here, so each life moves the watermark: it ends after some jobs, and none of
-        // them is above an undone job.
+        // No job fails here, so each life moves the watermark: it ends after some jobs, none of
+        // which is above an unfinished one.
         insist(lives.saved > before, LIVES, || format!("a whole life left it at {before:?}"))?;
     }
     // On a busy machine the first life may be the last, since the stop comes late.
@@ -90,7 +90,7 @@ pub(super) fn kept<P: Progress>(open: &dyn Fn(&str) -> P, patience: Duration) ->
     insist(again == FAILED, AGAIN, || format!("{FAILED:?} were not done, and the next life ran {again:?}"))
 }
 
-/// The check of a name that is taken over from a consumer while its job runs.
+/// Checks that a consumer halts if its name is taken over while its job runs.
 pub(super) struct Taken {
     pub(super) rule: &'static str,
     pub(super) patience: Duration,
@@ -129,13 +129,13 @@ impl Taken {
 }
 
 impl Lives {
-    /// Lives one life, which is asked to stop after so many jobs.
+    /// Runs one life, which is asked to stop after this many jobs.
     fn live<P: Progress>(&mut self, progress: P, jobs: u64, patience: Duration) -> Checked {
         let (enough, stop) = bounded(1);
         let done = self.done.clone();
         let left = Arc::new(Mutex::new(jobs));
         // No job ends before the loaded watermark was compared, since the watermark moves as soon
-        // as a job ends.
+        // as one ends.
         let go = Arc::new(Mutex::new(()));
         let wait = go.clone();
         let not_yet = go.lock();

@@ -1,5 +1,4 @@
-//! The rules for engines that do more than they must: they keep the jobs done ahead, count lives,
-//! or let a name be taken over.
+//! The rules for optional features of engines: jobs done ahead, fences, and taking names over.
 
 use super::consumed::Taken;
 use super::{ANSWERS, FREE, ProgressSuite, SHUT_OUT, Ways, acquire, consumed, save, save_all, shown};
@@ -11,7 +10,7 @@ use std::ops::RangeInclusive;
 const KEPT: &str = "what is done above the watermark is loaded exactly as it was saved";
 const FENCED: &str = "a fence is 0 in every life, or grows from life to life";
 
-/// The number of saves in a row, each with more jobs done.
+/// How many saves are made in a row, each with more jobs done.
 const ROUNDS: u64 = 60;
 
 impl<P: Progress> ProgressSuite<'_, P> {
@@ -32,7 +31,7 @@ impl<P: Progress> ProgressSuite<'_, P> {
         for (at, saved) in examples.iter().enumerate() {
             let alone = format!("ahead-{at}");
             self.keeps(&alone, None, saved)?;
-            // The same value also has to replace each of the values before it.
+            // The same value must also replace each of the values before it.
             self.keeps("ahead-in-a-row", at.checked_sub(1).map(|before| &examples[before]), saved)?;
         }
         self.done_ahead_is_kept_save_by_save()?;
@@ -59,8 +58,7 @@ impl<P: Progress> ProgressSuite<'_, P> {
         }
     }
 
-    /// Saves as a consumer does: a few more jobs are done with each save, and sometimes the
-    /// watermark moves.
+    /// Saves as a consumer does: each save adds a few done jobs, and sometimes moves the watermark.
     fn done_ahead_is_kept_save_by_save(&self) -> Checked {
         // The seed is fixed, so a progress that fails once fails again.
         let mut chance = fastrand::Rng::with_seed(5);
@@ -154,8 +152,7 @@ impl<P: Progress> ProgressSuite<'_, P> {
     }
 }
 
-/// Makes a save in a life whose name was taken over. Returns true if the error says that the name
-/// is lost.
+/// Saves in a life whose name was taken over. Returns whether the error says that the name is lost.
 fn late<P: Progress>(old: &mut P) -> Checked<bool> {
     let answer = ask(|| Ok(super::try_save(old, &Saved::new(Some(9), 10, Vec::new()))));
     match answer {

@@ -15,7 +15,7 @@ const FENCED: &str = "a commit of a life that has lost the name is CommitError::
 /// The key of a record, and its new value.
 type Row<'a> = (&'a [u8], Option<&'a [u8]>);
 
-/// Writes a row of the user's.
+/// Writes a row of the user.
 type Write<'a, P> = dyn Fn(&mut <P as Transactional>::Tx<'_>, &str, u64) -> Result<(), BoxError> + Send + Sync + 'a;
 
 impl<'a, P: Progress> ProgressSuite<'a, P> {
@@ -67,7 +67,7 @@ impl<'a, P: Progress> ProgressSuite<'a, P> {
         Ok(())
     }
 
-    /// Takes the name and loads everything, as a consumer does whose progress keeps records.
+    /// Takes the name and loads everything, as a consumer with records does.
     fn load(&self, progress: &mut P, rule: &'static str) -> Checked<Option<Saved>> {
         let loaded = ask(|| {
             progress.subscribe(Tenure::new());
@@ -78,9 +78,10 @@ impl<'a, P: Progress> ProgressSuite<'a, P> {
 }
 
 impl<'a, P: Transactional> ProgressSuite<'a, P> {
-    /// Also checks the rules of [`Transactional`]. The first closure writes a row of the user's:
-    /// this number, in a place for this name. The second one reads all such numbers of the name,
-    /// beside any transaction.
+    /// Also checks the rules of [`Transactional`].
+    ///
+    /// The first closure writes a row of the user: this number, in a place for this name. The
+    /// second reads all such numbers of the name, outside of any transaction.
     pub fn transactional(
         mut self,
         write: impl Fn(&mut P::Tx<'_>, &str, u64) -> Result<(), BoxError> + Send + Sync + 'a,
@@ -117,7 +118,7 @@ impl<'a, P: Transactional> ProgressSuite<'a, P> {
             Answer::Good(other) => broken(ROLLED_BACK, format!("it was {other:?}"))?,
             Answer::Failed(how) | Answer::Panicked(how) => broken(ROLLED_BACK, format!("the commit {how}"))?,
         }
-        // The connection lives.
+        // The connection is still alive.
         good(ROLLED_BACK, &mut one, 40, &mut |tx| write(tx, NAME, 4))?;
         drop(one);
         shown(ROLLED_BACK, &[1, 2, 3, 4], Some(40))?;
