@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn saves_that_nobody_hears_of_are_merged_and_none_is_left_out_of_the_count() {
+    fn unheard_saves_are_merged_and_all_counted() {
         let mut telling = Telling::default();
         let saved = |last| Notice::Saved { last_processed: Some(last), elapsed: Duration::ZERO, count: 1 };
         (0..3 * CROWD as u64).for_each(|last| telling.notice(saved(last)));
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_a_second_counts_its_events_and_the_end_writes_the_rest() {
+    fn one_line_a_second_counts_its_events() {
         let listens = Listens::default();
         let _listens = tracing::subscriber::set_default(listens.clone());
         let (mut telling, now) = (Telling::default(), Instant::now());
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_at_a_time_writes_and_it_takes_the_lines_that_come_meanwhile() {
+    fn one_thread_at_a_time_writes_the_lines() {
         let _listens = tracing::subscriber::set_default(Listens::default());
         let (mut telling, now) = (Telling::default(), Instant::now());
         assert!(!telling.begin(), "there is nothing to write");

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_done_is_listed_only_for_a_progress_that_keeps_it() {
+    fn only_a_progress_that_keeps_done_jobs_gets_them() {
         let all = Saved::new(Some(4), 5, vec![6..=7]);
         for (keeps_all, counted, saved) in [(false, (2, 0), None), (true, (0, 2), Some(all))] {
             let (progress, desk) = (Arc::new(Mutex::new(Takes::default())), Arc::new(Counting::default()));
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_save_is_made_when_the_pace_of_the_last_one_is_over_or_in_a_hurry_at_once() {
+    fn a_save_waits_for_the_pace_unless_hurried() {
         let (progress, desk) = (Arc::new(Mutex::new(Takes::default())), Arc::new(Counting::default()));
         let (handle, mut saver) = saver(progress.clone(), Keeps::Watermark, Clock::default());
         let (begun, saves) = (Instant::now(), || progress.lock().0.len());

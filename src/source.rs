@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_read_returns_after_the_first_call_that_ends_later_than_ten_milliseconds() {
+    fn the_default_read_returns_after_ten_milliseconds() {
         assert_eq!(handed_over(&[100; 11]).len(), 10, "no time passes");
         assert_eq!(handed_over(&[100, 100, 104, 108, 112]), [0, 1, 2, 3], "ticks of 4 ms");
         assert_eq!(handed_over(&[100, 100, 116]), [0, 1], "a tick of 16 ms");
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_read_of_a_slow_source_returns_each_job_alone() {
+    fn a_slow_source_returns_each_job_alone() {
         struct Slow;
         impl Jobs for Slow {
             type Job = Index;

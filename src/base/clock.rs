@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_on_a_manual_clock_ends_when_the_clock_comes_to_its_moment_and_not_before() {
+    fn a_manual_wait_ends_exactly_at_its_moment() {
         const STEPS: u32 = 10;
         let (clock, bed, step) =
             (Clock::manual(SystemTime::UNIX_EPOCH), Arc::new(Bed::default()), Duration::from_secs(6));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_on_the_coarse_clock_is_over_when_the_clock_went_on_for_as_long() {
+    fn an_advanced_coarse_clock_ends_the_pause() {
         let clock = Clock::manual(SystemTime::UNIX_EPOCH);
         for nanos in (1..64).map(|bits| 1_u64 << bits >> 3).chain([3, 7, 999_999_999, 20_000_000, 1_000_000_001]) {
             let (begun, by) = (clock.coarse(), Duration::from_nanos(nanos));
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_moments_of_a_manual_clock_stand_still_and_take_the_longest_pause() {
+    fn a_manual_clock_stands_still_between_advances() {
         let clock = Clock::manual(SystemTime::UNIX_EPOCH + Duration::from_secs(5));
         let (before, system) = (clock.when_asked(), time::now());
         clock.advance(Duration::from_millis(2500));

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_is_found_anywhere_in_the_chain_and_the_text_is_that_of_the_error() {
+    fn a_verdict_is_found_anywhere_in_the_chain() {
         let errors: [(BoxError, Verdict, &str); 6] = [
             ("refused".into(), Verdict::Retry, "refused"),
             (Failure::permanent("refused").into(), Verdict::Permanent, "refused"),

@@ -216,14 +216,14 @@ mod tests {
     }
 
     #[test]
-    fn doubling_stops_at_the_cap_however_high_the_attempt() {
+    fn doubling_stops_at_the_cap() {
         let retry = Retry::exponential(MS, 50 * MS);
         let pauses: Vec<_> = [1, 2, 3, 6, 7, 33, 34, u32::MAX].map(|n| retry.delay(n, 1.0).unwrap()).into();
         assert_eq!(pauses, [MS, 2 * MS, 4 * MS, 32 * MS, 50 * MS, 50 * MS, 50 * MS, 50 * MS]);
     }
 
     #[test]
-    fn doubling_goes_on_beyond_the_33rd_attempt_and_zero_stays_zero() {
+    fn doubling_goes_on_beyond_attempt_33() {
         let (nano, year) = (Duration::from_nanos(1), Duration::from_secs(365 * 24 * 3600));
         let retry = Retry::exponential(nano, year);
         let pauses = [32, 33, 34, 41].map(|attempt| retry.delay(attempt, 1.0).unwrap().as_nanos());
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_back_off_of_four_systems_is_made_as_the_documentation_says() {
+    fn back_offs_of_four_known_systems_can_be_built() {
         let (minute, hour, day) = (60_000 * MS, 3_600_000 * MS, 86_400_000 * MS);
         let couchdb = Retry::exponential(64_000 * MS, 2 * day).jitter(0.25);
         assert_eq!(seconds(couchdb, 1.0), [64, 128, 256, 512, 1024, 2048, 4096, 8192]);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_attempts_and_a_jitter_outside_0_to_1_are_refused() {
+    fn zero_attempts_and_wrong_jitters_are_refused() {
         assert!(matches!(
             Retry::fixed(MS).max_attempts(0).validate(),
             Err(ConfigError::Zero { setting: "max_attempts", .. })
@@ -299,7 +299,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_pause_is_the_first_one_doubled_or_the_cap(
+        fn every_pause_is_the_first_doubled_or_the_cap(
             first in prop_oneof![Just(Duration::ZERO), any_pause()], cap in any_pause(), attempt in any_attempt(),
         ) {
             let pause = Retry::exponential(first, cap).delay(attempt, 1.0);
@@ -307,7 +307,7 @@ mod tests {
         }
 
         #[test]
-        fn jitter_only_shortens_and_by_no_more_than_its_share(
+        fn jitter_shortens_by_no_more_than_its_share(
             attempt in 1u32..40, jitter in 0.0..=1.0f64, chance in 0.0..=1.0f64, first in 0u64..10_000, cap in 0u64..100_000,
         ) {
             let plain = Retry::exponential(first as u32 * MS, cap as u32 * MS);

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_wall_clock_says_milliseconds_since_1970() {
+    fn the_wall_clock_counts_milliseconds_since_1970() {
         const IN_2020: u64 = 1_577_836_800_000;
         assert!((IN_2020..100 * IN_2020).contains(&wall()));
     }

@@ -200,7 +200,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn each_reason_has_its_verdict_and_what_needs_an_operator_says_what_helps() {
+    fn each_reason_has_a_verdict_and_says_what_helps() {
         for (blocked, verdict) in reasons() {
             let status = waiting(blocked.clone(), SOURCE_PATIENCE);
             let advice = &status.advice()[0];
@@ -215,7 +215,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_source_that_fails_waits_for_a_minute_and_needs_an_operator_then_with_the_lag() {
+    fn a_failing_source_needs_an_operator_after_a_minute() {
         let moment = SOURCE_PATIENCE - Duration::from_millis(1);
         for blocked in [Blocked::Missing { index: 42 }, Blocked::Source { index: 42, error: "no route".to_owned() }] {
             let young = waiting(blocked.clone(), moment);
@@ -229,7 +229,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_upstream_that_has_ended_and_an_end_before_the_head_have_their_own_advice() {
+    fn ended_upstreams_and_early_ends_have_own_advice() {
         let held = waiting(Blocked::Upstream { index: 42 }, Duration::ZERO);
         let held = Status { ended_upstream: Some("fetch".to_owned()), ..held };
         let advice = &held.advice()[0];

@@ -115,7 +115,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_lag_is_never_too_short_and_too_long_by_a_sixteenth_at_most(
+        fn the_lag_is_too_long_by_at_most_a_sixteenth(
             steps in proptest::collection::vec(step(), 0..1_200),
         ) {
             let (mut behind, mut model, mut now) = (Behind::default(), Model::default(), Instant::now());
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_stands_still_lets_the_lag_grow_and_a_watermark_that_has_caught_up_ends_it() {
+    fn the_lag_grows_until_the_watermark_catches_up() {
         let (mut behind, now) = (Behind::default(), Instant::now());
         let second = Duration::from_secs(1);
         behind.shows(Some(9), 3, now);

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_saved_event_that_stands_for_several_saves_counts_all_of_them() {
+    fn a_merged_saved_event_counts_all_its_saves() {
         let (saves, durations) = (Arc::new(AtomicU64::new(0)), Arc::new(Count::default()));
         let (counter, histogram) = (Counter::from_arc(saves.clone()), Histogram::from_arc(durations.clone()));
         let metrics = Metrics { saves: counter, save_seconds: histogram, ..Metrics::new("p") };
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_verdict_is_that_of_the_status_at_each_reason() {
+    fn the_verdict_is_that_of_the_status() {
         let [movement, left_over] = [0, 1].map(|_| Arc::new(AtomicU64::new(0)));
         let read = || [&movement, &left_over].map(|gauge| f64::from_bits(gauge.load(Ordering::Relaxed)));
         let [moves, parks] = [&movement, &left_over].map(|gauge| Gauge::from_arc(gauge.clone()));
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_leaves_nothing_up_and_nothing_in_flight_whatever_was_measured_before() {
+    fn the_end_sets_up_and_in_flight_to_zero() {
         // The crate `metrics` stores a gauge as the bits of a float.
         let [up, in_flight] = [0, 1].map(|_| Arc::new(AtomicU64::new(2_f64.to_bits())));
         let read = || [&up, &in_flight].map(|gauge| f64::from_bits(gauge.load(Ordering::Relaxed)));

@@ -363,7 +363,7 @@ mod tests {
     use crate::observe::advice::tests::status;
 
     #[test]
-    fn a_status_is_one_line_with_the_position_and_the_reason_to_wait() {
+    fn a_status_is_one_line_with_position_and_reason() {
         let running = Blocked::Running { index: 42, attempt: 1, elapsed: Duration::from_millis(3_140) };
         assert_eq!(
             status(Some(100), Some(41), running).to_string(),

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cells_of_a_ruler_have_each_index_once_and_are_no_more_than_asked_for() {
+    fn ruler_cells_cover_each_index_once() {
         for (from, end, most) in [(0, 0, 10), (5, 6, 10), (5, 15, 10), (5, 16, 10), (0, 999_999, 1_000), (7, 3, 1)] {
             let ruler = Ruler::new(from, end, most);
             let cells: Vec<_> = ruler.cells().collect();

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_stage_needs_its_lag_divided_by_its_throughput() {
+    fn a_steady_stage_needs_lag_over_throughput() {
         let start = Instant::now();
         let mut rate = Rate::new(start, 100);
         let estimate = looked(&mut rate, at(start, 10), 200..1_200, None);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stage_that_did_nothing_for_a_minute_has_no_estimate() {
+    fn a_minute_without_jobs_leaves_no_estimate() {
         let start = Instant::now();
         let mut rate = Rate::new(start, 0);
         assert_eq!(looked(&mut rate, start, 0..10, None).time_left, None);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_estimate_goes_by_the_weight_of_the_jobs() {
+    fn the_estimate_uses_the_weight_of_the_jobs() {
         let start = Instant::now();
         // The jobs that are left weigh three times as much as those that are done.
         let weight: Weight = Box::new(|index| if index < 100 { 1 } else { 3 });

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_estimated_time_is_shown_in_its_two_largest_units() {
+    fn an_estimate_shows_its_two_largest_units() {
         let said = |seconds| Rough(Duration::from_secs(seconds)).to_string();
         assert_eq!([said(0), said(59), said(61), said(7_260)], ["1 s", "59 s", "1 min 1 s", "2 h 1 min"]);
         assert_eq!(said(90_000), "1 d 1 h");

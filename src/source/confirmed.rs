@@ -25,7 +25,7 @@ mod tests {
     use crate::source::{Item, Jobs as _, MemoryJobs, Sparse};
 
     #[test]
-    fn the_newest_jobs_are_not_shown_and_no_read_brings_them() {
+    fn the_newest_jobs_are_neither_shown_nor_read() {
         for (jobs, behind, head) in
             [(0, 0, None), (0, 3, None), (3, 3, None), (4, 3, Some(0)), (9, 0, Some(8)), (9, u64::MAX, None)]
         {
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_of_confirmed_jobs_asks_for_the_head_only_above_the_last_one_that_was_shown() {
+    fn a_read_asks_for_the_head_only_above_the_last_shown() {
         let jobs: MemoryJobs<u64> = (0..9).collect();
         let source = jobs.clone().confirmed(2);
         assert_eq!(source.at_index(7).unwrap(), None);

@@ -301,7 +301,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_answer_yields_what_it_was_told_up_to_the_first_fault(
+        fn an_answer_yields_all_up_to_the_first_fault(
             first in 0..5u64,
             last in 30..50u64,
             most in 1..9usize,
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_were_not_asked_for_are_taken_out_of_an_answer() {
+    fn unrequested_jobs_are_taken_out_of_an_answer() {
         let mut read = Sparse::within(5, 9, 3);
         read.dense().extend([5, 6, 7, 8]);
         let (jobs, _, surplus, fault) = read.into_parts();
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_up_to_the_highest_index_leaves_nothing_to_ask_for() {
+    fn a_gap_to_the_highest_index_is_the_end() {
         let mut read = Sparse::<()>::new(3);
         read.none_through(Index::MAX);
         assert_eq!(read.next(), Index::MAX);

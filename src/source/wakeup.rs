@@ -257,7 +257,7 @@ mod model {
     }
 
     #[test]
-    fn loom_a_ring_during_any_step_of_the_sleeper_is_not_lost() {
+    fn loom_a_ring_during_any_step_is_not_lost() {
         explore(3, || {
             let (bell, jobs) = (Arc::new(Bell::default()), Arc::new(AtomicU64::new(0)));
             let pushers = [(); 2].map(|()| {

@@ -27,7 +27,7 @@ fn all() -> Vec<Sample> {
 }
 
 #[test]
-fn promise_08_each_record_is_written_as_ever_and_a_damaged_one_is_refused() {
+fn promise_08_records_stay_as_stored_or_are_refused() {
     check_records(&all(), &KINDS);
 }
 
@@ -35,7 +35,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
     #[test]
-    fn promise_08_any_bytes_under_a_right_checksum_are_read_or_refused(
+    fn promise_08_any_sealed_bytes_are_read_or_refused(
         bytes in proptest::collection::vec(any::<u8>(), 0..120), at in any::<usize>(), change in 1..4usize,
     ) {
         check_any(&all(), &bytes, at, change);

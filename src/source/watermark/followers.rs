@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_of_gates_costs_a_few_steps_for_each_consumer_in_any_order_of_starts() {
+    fn a_chain_costs_few_steps_in_any_order_of_starts() {
         for length in [100, 20_000] {
             let upstream_first = steps_of(&chain(length), 0..length);
             let downstream_first = steps_of(&chain(length), (0..length).rev());
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_of_thousands_is_refused_and_the_error_names_the_gate_that_closes_it() {
+    fn a_cycle_of_thousands_is_refused_by_its_last_gate() {
         for order in [(1..5_000).collect(), (1..5_000).rev().collect::<Vec<_>>()] {
             let chain = chain(5_000);
             steps_of(&chain, order);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_consumer_leaves_no_follower_behind() {
+    fn a_refused_consumer_leaves_no_follower() {
         let (one, other) = (Watermark::new(), Watermark::new());
         one.reserve(None, vec![other.clone()]).unwrap();
         other.reserve(None, vec![one.clone()]).unwrap_err();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_of_thousands_is_dropped_without_a_deep_stack() {
+    fn a_chain_of_thousands_drops_without_deep_stack() {
         let small = std::thread::Builder::new().stack_size(256 << 10);
         let dropped = small.spawn(|| {
             let chain = chain(100_000);
@@ -276,7 +276,7 @@ mod model {
     use crate::base::sync::{explore, spawn};
 
     #[test]
-    fn loom_one_of_two_consumers_that_wait_for_each_other_sees_the_cycle() {
+    fn loom_one_of_two_racing_consumers_sees_the_cycle() {
         explore(3, || {
             let (one, other) = (Watermark::new(), Watermark::new());
             let second = {
