@@ -110,7 +110,7 @@ fn advice(file: &str, function: &str, reasons: &'static str) -> Advice {
     found.1.found
 }
 
-const STREAMS: &str = "## What each sentence of a stream asks for";
+const STREAMS: &str = "## What to do when a stream waits";
 
 /// Checks that a table has a row for each variant of the enum, which says what the library says.
 fn check(heading: &str, rows: &BTreeMap<String, Vec<String>>, variants: &BTreeSet<String>, advice: &Advice) {
@@ -135,7 +135,7 @@ fn each_stall_reason_has_a_row_with_its_advice() {
     let page = read("docs/operating.md");
     for (heading, folder, reasons, function) in [
         (STREAMS, "src/observe", "Blocked", "of_blocked"),
-        ("## What each sentence of a queue asks for", "crates/waterline-queue/src", "Waits", "of_waits"),
+        ("## What to do when a queue waits", "crates/waterline-queue/src", "Waits", "of_waits"),
     ] {
         let [status, table] = ["status", "advice"].map(|file| format!("{folder}/{file}.rs"));
         check(heading, &rows(&page, heading), &variants(&status, reasons), &advice(&table, function, reasons));
