@@ -71,6 +71,7 @@ impl FaultyStore {
         Ok(Self { kv, store, durability })
     }
 
+    /// Returns the store, which works like any other.
     #[must_use]
     pub fn store(&self) -> Store {
         self.store.clone()
