@@ -1,4 +1,4 @@
-//! Jobs in batches of 256, beside the same jobs one by one in the same run.
+//! Jobs in batches of 256, compared with the same jobs one by one.
 
 use crate::cost::{Cost, Stopwatch};
 use crate::ours::{JOBS, consume};

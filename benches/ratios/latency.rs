@@ -1,8 +1,8 @@
-//! Latencies of one job at a time, while all threads sleep, beside those of the program by hand:
-//! one channel to a thread, and one back.
+//! Latencies of one job at a time, while all threads sleep, compared with the program by hand: one
+//! channel to a thread, and one back.
 //!
 //! * **push → run**: from a push to the job.
-//! * **done → seen**: from the report of a job to whoever waits for the watermark.
+//! * **done → seen**: from the report of a job to the caller that waits for the watermark.
 
 use crate::latencies;
 use crate::protocol::{Answer, each_timed};
@@ -11,7 +11,7 @@ use crossbeam_channel::bounded;
 use std::time::Duration;
 use waterline::Store;
 
-/// The jobs of a round.
+/// How many jobs a round has.
 const TIMES: u64 = 500;
 
 pub(crate) fn print(table: &Table) {
@@ -49,7 +49,7 @@ pub(crate) fn print(table: &Table) {
     }
 }
 
-/// Measures the channels and the subject in turns, and prints the ratio of their medians.
+/// Measures the channels and the subject in turn, and prints the ratio of their medians.
 fn row(table: &Table, name: &str, most: f64, ours: impl Fn() -> Answer) {
     if !table.wants(name) {
         return;

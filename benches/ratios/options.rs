@@ -21,10 +21,11 @@
 //! | a kind with a limit or a rate | 1.0 | 1.3 |
 //! | after the job before it | 2.9 | 3.6 |
 //!
-//! Jobs of which each waits for the one before run one at a time, so no two of their writes meet.
+//! Jobs that each wait for the previous one run one at a time, so no two of their writes are
+//! shared.
 //!
-//! An option that a job does not have costs nothing: its row and its queue have no byte more, and a
-//! claim reads and writes no more. The rows *queue* beside the raw loop show that.
+//! An option that a job does not use costs nothing: its row and its queue have no extra byte, and a
+//! claim reads and writes no more. The rows *queue* next to the raw loop show that.
 
 use crate::cost::{Cost, Stopwatch};
 use crate::table::{Row, Table};
@@ -36,7 +37,7 @@ use waterline_queue::{
     DrainLimits, Limit, NewJob, Outcome, Priority, Queue, QueueOptions, Rate, Retention, Runner, Unique,
 };
 
-/// The jobs of one round: a whole number of blocks.
+/// How many jobs a round has: a whole number of blocks.
 const JOBS: u64 = 60 * BLOCK;
 const BLOCK: u64 = 256;
 

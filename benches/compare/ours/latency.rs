@@ -1,4 +1,4 @@
-//! The latencies that the driver asks for.
+//! The latencies that the driver measures.
 
 use crate::asked::{engine, open};
 use crate::latencies;

@@ -1,9 +1,9 @@
-//! The columns of `make compare` that need the crate, or a database that the crate brings: our own,
-//! and loops by hand on RocksDB and on SQLite. It is a program of the workspace, so that RocksDB is
-//! compiled once. The others have lock files of their own.
+//! The columns of `make compare` that need the crate, or one of its databases: our own, and loops
+//! by hand on RocksDB and on SQLite.
 //!
-//! Everything is at its default, apart from what a question asks for: the jobs in flight, the
-//! engine, and whether each write is flushed.
+//! It is a program of the workspace, so that RocksDB is compiled once. The others have lock files
+//! of their own. Everything is at its default, except for what a question sets: the jobs in flight,
+//! the engine, and whether each write is flushed.
 
 mod asked;
 #[path = "../../raw/cost.rs"]

@@ -9,7 +9,7 @@ use waterline::{BoxError, Builder, Consumer, Durability, Index, Jobs, Store, Sto
 /// The jobs 0, 1, 2, …, read in runs.
 struct Numbers(u64);
 
-/// The same, one by one.
+/// The same, read one by one.
 struct OneByOne(u64);
 
 impl Jobs for Numbers {
