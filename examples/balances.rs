@@ -10,8 +10,8 @@
 //!
 //! Transfer *i* takes an amount from one account and gives it to another: two additions, and a
 //! third that counts the transfer. They are one write with the job's completion. So whenever the
-//! program dies, money is neither lost nor made. The next run books the transfers that are left,
-//! each once, although they are booked in any order. No job reads a balance.
+//! program dies, money is neither lost nor created. The next run books the remaining transfers,
+//! each once, in any order. No job reads a balance.
 
 use clap::Parser;
 use rocksdb::{ColumnFamilyDescriptor, DB, Options};
@@ -23,9 +23,9 @@ use std::time::{Duration, Instant};
 use waterline::{BoxError, Consumer, Index, Jobs, Store, Table};
 
 const ACCOUNTS: u64 = 1_000;
-/// The number of kills of the demonstration.
+/// How often the demonstration kills the program.
 const KILLS: u32 = 5;
-/// The most hundredths of all transfers that the demonstration books between two kills.
+/// The most hundredths of all transfers that are booked between two kills.
 const MOST_BETWEEN_KILLS: usize = 15;
 
 /// Book transfers between accounts, each exactly once; without an option, show that by being
@@ -78,7 +78,7 @@ struct Transfer {
 }
 
 impl Transfer {
-    /// Returns the same transfer for an index each time. A hash stands for the files of a bank.
+    /// Returns the same transfer for an index each time. A hash stands for a bank's files.
     fn at(index: Index) -> Self {
         let mut hash = index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         hash = (hash ^ hash >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -121,8 +121,8 @@ impl Ledger {
         let mut families = Store::column_families();
         families.push(ColumnFamilyDescriptor::new("balances", Options::default()));
         let db = Arc::new(DB::open_cf_descriptors(&options, directory, families)?);
-        // A program that has the database anyway goes on using it. This program has no other use
-        // for it.
+        // A program that uses the database anyway keeps its handle. This one has no other use for
+        // it.
         let store = Store::attach(db)?;
         Ok(Self { balances: store.column_family("balances")?, totals: store.table("totals")?, store })
     }
@@ -137,13 +137,13 @@ impl Ledger {
     }
 }
 
-/// Books all transfers that are not booked, or aborts once this one and all before it are.
+/// Books all remaining transfers, or aborts once this one and all before it are booked.
 fn book(ledger: &Ledger, transfers: u64, abort_at: Option<Index>) -> Result<(), BoxError> {
     let (balances, totals) = (ledger.balances.clone(), ledger.totals.clone());
     let hundredth = transfers.div_ceil(100);
     let consumer = Consumer::builder(Transfers(transfers), ledger.store.progress("ledger"))
         .stop_at(transfers - 1)
-        // The program that kills this one reads these lines, and a person who watches may, too.
+        // The parent, which kills this process, reads these lines, and so may a person.
         .on_processed(move |run| {
             if (run.end() + 1) / hundredth > run.start() / hundredth {
                 println!("booked up to {}", run.end());
@@ -169,7 +169,7 @@ fn book(ledger: &Ledger, transfers: u64, abort_at: Option<Index>) -> Result<(), 
     Ok(())
 }
 
-/// Compares every balance with one that is computed in memory.
+/// Compares every balance with one computed in memory.
 fn verify(ledger: &Ledger, transfers: u64) -> Result<(), BoxError> {
     let (watermark, booked, sum) = ledger.summary()?;
     if (watermark, booked) != (transfers.checked_sub(1), transfers as i64) {
@@ -200,8 +200,8 @@ fn demonstrate(directory: &Path, transfers: u64) -> Result<(), BoxError> {
     for kill in 1..=KILLS {
         let begun = Instant::now();
         let (mut child, mut said) = child(directory, transfers)?;
-        // A different moment each time. It depends on the booked transfers, so that it is in the
-        // middle on a machine of any speed.
+        // A different moment each time, measured in booked transfers, so that it is in the middle
+        // on a machine of any speed.
         said.by_ref().take(fastrand::usize(1..=MOST_BETWEEN_KILLS)).try_for_each(|line| line.map(drop))?;
         child.kill()?;
         child.wait()?;
@@ -217,7 +217,7 @@ fn demonstrate(directory: &Path, transfers: u64) -> Result<(), BoxError> {
     }
     let begun = Instant::now();
     let (mut child, mut said) = child(directory, transfers)?;
-    // Somebody must read the child's lines, or the child would wait.
+    // The child's lines must be read, or it would block.
     said.try_for_each(|line| line.map(drop))?;
     if !child.wait()?.success() {
         return Err("the last run failed".into());
@@ -226,7 +226,7 @@ fn demonstrate(directory: &Path, transfers: u64) -> Result<(), BoxError> {
     verify(&Ledger::open(directory)?, transfers)
 }
 
-/// Starts this program as a child that books. Returns it when it has begun, with the rest of its
+/// Starts this program as a child that books. Returns it once it has begun, with the rest of its
 /// lines.
 fn child(directory: &Path, transfers: u64) -> Result<(Child, Lines<BufReader<ChildStdout>>), BoxError> {
     let mut command = Command::new(std::env::current_exe()?);

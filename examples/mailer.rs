@@ -7,10 +7,10 @@
 //! cargo run --release --example mailer -- --in-memory       # one life without a disk, and without the mail that kills
 //! ```
 //!
-//! The stream pushes *exactly once*: the push is in the write that says that the order is done. A
-//! mail leaves the process *at least once*: if the process dies between the sending and the end of
-//! the job, the mail is sent again. The queue counts such deaths, so the account at the end says of
-//! each mail how often it can have been sent.
+//! The stream pushes *exactly once*: the push is in the write that completes the order. A mail
+//! leaves the process *at least once*: if the process dies between the sending and the end of the
+//! job, the mail is sent again. The queue counts such deaths, so the account at the end says how
+//! often each mail may have been sent.
 
 use clap::Parser;
 use std::collections::BTreeMap;
@@ -22,13 +22,13 @@ use std::time::{Duration, Instant};
 use waterline::{BoxError, Consumer, Effects, Failure, Index, Jobs, Retry, Store, Table};
 use waterline_queue::{JobInfo, JobState, NewJob, Outcome, Queue, QueueOptions, Retention, Runner, Running};
 
-/// The number of deaths of its process after which a mail is dead. The default is 5; one less makes
-/// the demonstration shorter, since the later deaths have the longer back-offs.
+/// After how many deaths of its process a mail is dead. The default is 5; one less makes the
+/// demonstration shorter, since the later deaths have longer back-offs.
 const MAX_CRASHES: u32 = 4;
 /// The most lives of the demonstration: one that is killed, those that the bad mail kills, one that
 /// ends, and some to spare.
 const MOST_LIVES: u32 = 10;
-/// The number of mails that are sent at the same time.
+/// How many mails are sent at the same time.
 const SENDERS: usize = 4;
 
 /// Send a mail for each order; without an option, show that no mail is lost when the process dies.
@@ -97,7 +97,7 @@ impl Orders {
         if order == self.mistyped() { "nobody".to_owned() } else { format!("customer-{order}@example.org") }
     }
 
-    /// True if the server is busy when this mail is tried for the first time.
+    /// True if the server is busy at the first attempt of this mail.
     fn is_refused_once(order: Index) -> bool {
         order % 7 == 3
     }
@@ -115,8 +115,8 @@ impl Jobs for Orders {
     }
 }
 
-/// The database: the queue, and how often each mail was sent, by the number of its order. Beside it
-/// is the outbox, a file that stands for the world outside: no transaction reaches it.
+/// The database: the queue, and how often each mail was sent, by the number of its order. Next to
+/// it is the outbox, a file that stands for the outside world: no transaction reaches it.
 struct Shop {
     store: Store,
     queue: Queue,
@@ -131,19 +131,17 @@ impl Shop {
 
     fn new(store: Store, directory: &Path) -> Result<Self, BoxError> {
         let options = QueueOptions::default()
-            // A real mailer waits for seconds, and the default does so.
+            // A real mailer waits for seconds, like the default.
             .retry(Retry::exponential(Duration::from_millis(2), Duration::from_millis(20)).max_attempts(5))
             .max_crashes(MAX_CRASHES)
-            // The account at the end looks at each job. A real mailer keeps the default of a
-            // minute.
+            // The account at the end reads each job. A real mailer keeps the default of a minute.
             .retention(Retention::Keep);
         let queue = Queue::open(&store, "mail", options)?;
         Ok(Self { sent: store.table("sent")?, outbox: directory.join("outbox.txt"), queue, store })
     }
 }
 
-/// One life: pushes the mails of all orders that are left, and sends everything that is in the
-/// queue.
+/// One life: pushes the mails of all remaining orders, and sends everything in the queue.
 fn send_all(shop: &Shop, orders: Orders) -> Result<(), BoxError> {
     let (queue, sent) = (shop.queue.clone(), shop.sent.clone());
     let outbox = File::options().create(true).append(true).open(&shop.outbox)?;
@@ -167,7 +165,7 @@ fn send_all(shop: &Shop, orders: Orders) -> Result<(), BoxError> {
             }
         })?;
 
-    // A person who watches reads these lines, and so does the program that kills this one.
+    // A person may read these lines, and so does the parent that kills this process.
     let (tenth, mut shown) = (orders.count / 10, ended(&queue) / (orders.count / 10));
     while ended(&queue) < orders.count {
         attempts.recv_timeout(Duration::from_secs(60)).map_err(|_| format!("it hangs: {}", shop.report()))?;
@@ -195,10 +193,10 @@ fn send(
         std::process::abort();
     }
     if !address.contains('@') {
-        // No retry mends that, so the job is dead at once.
+        // No retry helps, so the job is dead at once.
         return Err(Failure::permanent(format!("{address:?} is no address")).into());
     }
-    // The time that the server takes.
+    // How long the server takes.
     std::thread::park_timeout(Duration::from_millis(2));
     if Orders::is_refused_once(order) && job.attempt() == 1 {
         return Err("the server is busy".into());
@@ -210,7 +208,7 @@ fn send(
     Ok(Outcome::DoneWith(serde_json::json!({ "attempts": job.attempt(), "crashes": job.crashes() })))
 }
 
-/// Returns the number of mails that are sent or dead.
+/// Returns how many mails are sent or dead.
 fn ended(queue: &Queue) -> u64 {
     let counts = queue.counts();
     counts.finished + counts.dead
@@ -229,8 +227,8 @@ fn progress(queue: &Queue, orders: Orders) -> String {
     )
 }
 
-/// Sends in child processes until one of them ends well. Kills the first one in the middle. Returns
-/// the number of lives.
+/// Sends in child processes until one of them succeeds. Kills the first one in the middle. Returns
+/// how many lives it took.
 fn demonstrate(directory: &Path, orders: Orders) -> Result<u32, BoxError> {
     for life in 1..=MOST_LIVES {
         let begun = Instant::now();
@@ -265,7 +263,7 @@ fn child(directory: &Path, orders: Orders) -> Result<(Child, impl Iterator<Item 
     Ok((child, said))
 }
 
-/// Accounts for every mail. An error if one is lost, doubled, or was sent too often.
+/// Accounts for every mail. Returns an error if one is lost, doubled, or was sent too often.
 fn account(shop: &Shop, orders: Orders, lives: u32) -> Result<(), BoxError> {
     let jobs = shop.jobs(orders)?;
     let dead: Vec<_> = jobs.iter().filter(|(_, job)| job.state == JobState::Dead).collect();
@@ -311,16 +309,16 @@ fn account(shop: &Shop, orders: Orders, lives: u32) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Checks that the mails that must die are dead, for the right reason, and no other one is.
+/// Checks that exactly the mails that must die are dead, for the right reason.
 fn check_dead(jobs: &BTreeMap<Index, JobInfo>, orders: Orders) -> Result<(), BoxError> {
     for (order, job) in jobs {
         let wanted = if *order == orders.mistyped() {
-            // The process may have died beside it before.
+            // The process may have died while this job was in flight, too.
             (JobState::Dead, 1, job.crashes)
         } else if orders.poison == Some(*order) {
             (JobState::Dead, 0, MAX_CRASHES)
         } else {
-            // It shows the attempts that failed before.
+            // Attempts that failed before its success are counted.
             (JobState::Finished, job.failures, job.crashes)
         };
         if (job.state, job.failures, job.crashes) != wanted {
@@ -331,8 +329,8 @@ fn check_dead(jobs: &BTreeMap<Index, JobInfo>, orders: Orders) -> Result<(), Box
 }
 
 impl Shop {
-    /// Returns the job of each order. An error if an order has none, or two, or one that is not
-    /// done.
+    /// Returns the job of each order. Returns an error if an order has none, or two, or an
+    /// unfinished one.
     fn jobs(&self, orders: Orders) -> Result<BTreeMap<Index, JobInfo>, BoxError> {
         if ended(&self.queue) != orders.count {
             return Err(format!("{} of {} mails are done: {}", ended(&self.queue), orders.count, self.report()).into());
@@ -358,7 +356,7 @@ impl Shop {
         }
     }
 
-    /// Returns how often the mail of each order has left.
+    /// Returns how often the mail of each order was sent.
     fn outbox(&self) -> Result<BTreeMap<Index, u64>, BoxError> {
         let mut left = BTreeMap::new();
         for line in BufReader::new(File::open(&self.outbox)?).lines() {

@@ -4,8 +4,8 @@
 //! `-- 9100` chooses the port. Then `curl http://127.0.0.1:9100/metrics` shows the metrics, and
 //! `examples/grafana.json` is a dashboard for them.
 //!
-//! The recorder is the shortest one that works. A program of yours takes one that is kept up, for
-//! example that of the crate `metrics-exporter-prometheus`.
+//! The recorder is minimal. Use a maintained one in your program, for example that of the crate
+//! `metrics-exporter-prometheus`.
 
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
@@ -28,7 +28,7 @@ struct Cell(Mutex<Values>);
 
 #[derive(Default)]
 struct Values {
-    /// The number of a counter or a gauge; the sum of a histogram.
+    /// The value of a counter or a gauge; the sum of a histogram.
     number: f64,
     count: u64,
     buckets: [u64; BUCKETS.len()],

@@ -22,7 +22,7 @@ impl Jobs for Ticks {
     }
 }
 
-// A channel of the standard library, since your program may have no other.
+// A channel of the standard library, to add no dependency.
 #[expect(clippy::disallowed_methods)]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut numbers = std::env::args().skip(1).map(|number| number.parse::<Index>());
@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         builder = builder.stop_at(last);
     }
     let consumer = builder.start(move |job| {
-        // A long job, which asks again and again if it should stop.
+        // A long job, which checks again and again whether it should stop.
         for _ in 0..10 {
             if job.is_stopping() {
                 // An attempt that fails during a stop is no error as long as the job has attempts

@@ -1,5 +1,5 @@
 //! A bank in an SQLite database. Transfers are rows, whose ids have holes. The balances change in
-//! the transaction that says which transfers are done, so each transfer counts exactly once. Two
+//! the transaction that records which transfers are done, so each transfer counts exactly once. Two
 //! processes run: one makes transfers, and the other one waits as a hot standby. The example kills
 //! and stops the first one again and again, and then checks every balance.
 //!
@@ -27,17 +27,17 @@ mod adapter;
 
 use adapter::{RowsById, SqliteProgress, TABLES};
 
-/// The number of accounts, and the money that each begins with.
+/// How many accounts there are, and the money that each begins with.
 const ACCOUNTS: i64 = 50;
 const MONEY: i64 = 1_000_000;
-/// One transfer in so many has an account that does not exist. It fails for good, and is parked.
+/// One transfer in this many has an account that does not exist. It fails for good, and is parked.
 const BAD_EVERY: i64 = 1_000;
-/// The time for which a process has the name of the bank, unless it renews that. So long does a
-/// standby wait after a process was killed.
+/// How long a process holds the name of the bank unless it renews that, and so how long a standby
+/// waits after a process was killed.
 const LEASE: Duration = Duration::from_millis(400);
 /// The lives of the demonstration. All but the last one are killed or stopped.
 const LIVES: u32 = 10;
-/// A life says this when no transfer is left.
+/// A life prints this when no transfer is left.
 const ALL_MADE: &str = "all transfers are made";
 
 /// Make transfers between accounts; without an option, show that each counts exactly once.
@@ -101,13 +101,12 @@ impl Transfer {
 
 fn open(file: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open(file)?;
-    // Readers and the writer do not wait for each other, and a commit survives a killed process.
+    // Readers and the writer do not block each other, and a commit survives a killed process.
     connection.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;")?;
     Ok(connection)
 }
 
-/// Makes a bank with transfers that nobody has made yet. Their ids have small holes everywhere, and
-/// one huge one.
+/// Creates a bank with open transfers. Their ids have small holes everywhere, and one huge one.
 fn create(file: &Path, transfers: i64) -> Result<(), BoxError> {
     let mut bank = open(file)?;
     bank.execute_batch(TABLES)?;
@@ -146,7 +145,7 @@ fn make_transfers(file: &Path) -> Result<(), BoxError> {
         .map_err(|error| error.report())?;
     let handle = consumer.handle();
     std::thread::spawn(move || {
-        // The process that started this one lets go of it, or is dead.
+        // The parent has closed the pipe, or is dead.
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         handle.request_stop();
     });
@@ -169,7 +168,7 @@ fn check(job: Job<Transfer>) -> Result<(Transfer, i64), BoxError> {
     Ok((job.payload, fee))
 }
 
-/// Writes what was checked meanwhile, in the transaction that says so.
+/// Writes the checked transfers, in the transaction that records them.
 fn write(bank: &mut Transaction<'_>, checked: &[(Index, (Transfer, i64))]) -> Result<(), BoxError> {
     let mut made = bank.prepare_cached("INSERT INTO made VALUES (?1, ?2)")?;
     let mut change = bank.prepare_cached("UPDATE accounts SET balance = balance + ?2 WHERE id = ?1")?;
@@ -183,18 +182,18 @@ fn write(bank: &mut Transaction<'_>, checked: &[(Index, (Transfer, i64))]) -> Re
 
 /// Makes the transfers in child processes. Kills most of them at a random moment, and stops others.
 /// The next one waits meanwhile, and takes over. The last one makes what is left. No child ends by
-/// itself, so each is there to be killed.
+/// itself, so each can be killed.
 fn demonstrate(file: &Path) -> Result<(), BoxError> {
     let mut standby = Some(child(file)?);
     for life in 1..=LIVES {
         let begun = Instant::now();
         let (mut child, input, mut said) = standby.take().ok_or("nobody waits")?;
-        // Its first line says that it has the name, so the next one waits for that.
+        // Its first line reports that it has the name, which the next one waits for.
         let first = said.next().ok_or_else(|| format!("life {life} ended by itself"))??;
         if life < LIVES {
             standby = Some(self::child(file)?);
         }
-        // It lives until it has said so many lines, or has made all transfers.
+        // It lives until it has printed this many lines, or has made all transfers.
         let lines = if life == LIVES { u64::MAX } else { RandomState::new().hash_one(life) % 20 };
         let (mut heard, mut last) = (0, first);
         while heard < lines && last != ALL_MADE {
@@ -206,7 +205,7 @@ fn demonstrate(file: &Path) -> Result<(), BoxError> {
         } else {
             child.kill()?;
         }
-        // It may wait for somebody to read the rest.
+        // It may block until the rest is read.
         let rest = said.map_while(Result::ok).last();
         let status = child.wait()?;
         println!("life {life} ended after {:.0?}: {status}; {}", begun.elapsed(), rest.unwrap_or(last));
@@ -226,7 +225,7 @@ fn child(file: &Path) -> Result<(Child, ChildStdin, impl Iterator<Item = std::io
     Ok((child, input, said))
 }
 
-/// Checks every balance, and that each good transfer was made once.
+/// Checks every balance, and that each valid transfer was made once.
 fn verify(file: &Path) -> Result<(), BoxError> {
     let bank = open(file)?;
     let mut wanted: BTreeMap<i64, i64> = (0..ACCOUNTS).map(|account| (account, MONEY)).collect();

@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release --features tokio --example tokio`
 //!
-//! `max_processing` limits the tasks (backpressure), so there is no queue between them that could
-//! grow. A future that fails or panics fails its job, and it is tried again.
+//! `max_processing` limits the tasks (backpressure), so no queue between them can grow. A future
+//! that fails or panics fails its job, which is then retried.
 
 use std::time::Duration;
 use tokio::runtime::{Handle, Runtime};
@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     })
 }
 
-/// Stands for a request. It takes a while, and the first attempt of some fails.
+/// Stands for a request. It takes a while, and some fail at the first attempt.
 async fn fetch(page: &str, attempt: u32) -> Result<usize, String> {
     tokio::time::sleep(Duration::from_millis(2)).await;
     if page.ends_with('7') && attempt == 1 { Err(format!("{page} is not ready")) } else { Ok(page.len()) }

@@ -25,7 +25,7 @@
 //! submodules count as files without lines. A file counts as often as it is changed. The log trims
 //! itself: it drops the files that were counted.
 //!
-//! Press Ctrl-C, or kill it with -9: the next run goes on where this run was. At the end the totals
+//! Press Ctrl-C, or kill it with -9: the next run resumes where this one was. At the end the totals
 //! of commits and paths are the same as
 //!
 //! ```sh
@@ -34,10 +34,10 @@
 //! ```
 //!
 //! The database is the directory `waterline` in the repository's git directory, where no work tree
-//! shows it. It belongs to one history: if that was rewritten the program refuses to go on, and
-//! `--reset` begins anew. Replace refs are not followed. A partial clone lacks objects, and the
-//! program ends at the first one that is missing. Exit codes: 0 all indexed, 1 failed, 2 wrong
-//! usage, 130 interrupted.
+//! shows it. It belongs to one history: if that was rewritten the program refuses to continue, and
+//! `--reset` starts over. Replace refs are not followed. A partial clone lacks objects, and the
+//! program ends at the first missing one. Exit codes: 0 all indexed, 1 failed, 2 wrong usage, 130
+//! interrupted.
 
 use crate::history::Chain;
 use crate::pipeline::{CHANGES, COMMITS, Data, Settings, Stage, WINDOW, process};
@@ -58,7 +58,7 @@ mod objects;
 mod page;
 mod pipeline;
 
-/// The most extensions to show.
+/// How many extensions are shown.
 const TOP: usize = 5;
 
 /// Index the first-parent history of a git repository: one row for each commit, with the paths that
@@ -174,7 +174,7 @@ fn top(mut extensions: Vec<(String, i64, i64)>) -> String {
     if shown.is_empty() { String::new() } else { format!(" (most of them: {})", shown.join(", ")) }
 }
 
-/// Removes the database, and nothing that is no database.
+/// Removes the database, but nothing that is not one.
 fn reset(db: &Path) -> Result<(), BoxError> {
     let failed = |e: io::Error| format!("{} cannot be removed: {e}", db.display());
     match fs::read_dir(db).map(|mut entries| entries.next().is_none()) {
@@ -187,12 +187,12 @@ fn reset(db: &Path) -> Result<(), BoxError> {
     if !["CURRENT", "waterline.sqlite"].iter().any(|name| db.join(name).is_file()) {
         return Err(format!("{} is not removed: it has files, but is no database", db.display()).into());
     }
-    // To open it takes the lock. Any other error of the database is a reason to remove it.
+    // Opening it takes the lock. Any other error of the database is a reason to remove it.
     if let Err(e @ Error::Locked { .. }) = Store::open(db) {
         return Err(e.into());
     }
-    // Renamed first: if the reset is killed half-way, no half database has the name that is opened
-    // next.
+    // Renamed first, so that a reset that is killed half-way leaves no partial database under the
+    // name that is opened next.
     let db = db.canonicalize().map_err(failed)?;
     let mut name = db.file_name().unwrap_or_default().to_owned();
     name.push(format!(".removed-{}", std::process::id()));
@@ -204,8 +204,8 @@ fn reset(db: &Path) -> Result<(), BoxError> {
 }
 
 /// Refuses a history other than the one that was indexed so far. A commit's id stands for
-/// everything below it, so the highest row tells. This row may be above the watermark: jobs that
-/// are done there do not run again.
+/// everything below it, so it suffices to check the highest row. This row may be above the
+/// watermark: jobs that are done there do not run again.
 fn check_history(chain: &Chain, data: &Data, last_processed: Option<Index>) -> Result<(), BoxError> {
     let indexed = last_processed.map_or(0, |index| index + 1);
     if data.totals.counter(COMMITS)? < i64::try_from(indexed)? {

@@ -1,4 +1,4 @@
-//! The reads of the stages from the repository: the changes of a commit, and the lines of a file.
+//! Reads of the repository for the stages: the changes of a commit, and the lines of a file.
 
 use git2::{Delta, DiffOptions, FileMode, Oid, Repository, Tree, TreeEntry};
 use serde_json::{Value, json};

@@ -8,7 +8,7 @@ use waterline::{BoxError, PipelineHandle, Store};
 #[cfg(feature = "page")]
 pub(crate) struct Page {
     served: waterline_ui::Served,
-    /// It hears of Ctrl-C.
+    /// Receives a message on Ctrl-C.
     interrupted: Receiver<()>,
 }
 
@@ -22,7 +22,7 @@ impl Page {
         Ok(Self { served, interrupted })
     }
 
-    /// Says where the page is, and stays until somebody presses Ctrl-C.
+    /// Prints the address of the page, and waits for Ctrl-C.
     pub(crate) fn stay(self) {
         eprintln!("look at http://{}/ until you press Ctrl-C", self.served.addr());
         // The sender lives as long as the process.
@@ -30,7 +30,7 @@ impl Page {
     }
 }
 
-/// No page: the program was compiled without it.
+/// The program was compiled without the page.
 #[cfg(not(feature = "page"))]
 pub(crate) enum Page {}
 

@@ -19,11 +19,11 @@ use waterline::{
 /// them, too.
 pub(crate) const COMMITS: &str = "commits";
 pub(crate) const FILES: &str = "files";
-/// The counter of the changed paths, beside the one of the commits.
+/// The counter of changed paths, next to that of commits.
 pub(crate) const CHANGES: &str = "changes";
 /// The width of the window of the first stage, in commits.
 pub(crate) const WINDOW: u64 = 10_000;
-/// The time between two drawings of the progress bars.
+/// The time between two updates of the progress bars.
 const TICK: Duration = Duration::from_millis(100);
 
 /// The data of both stages. All are in one store, so that the changes of each job are one atomic
@@ -37,7 +37,7 @@ pub(crate) struct Data {
     /// The log from the first stage to the second: every changed file, in the order in which
     /// commits are written.
     pub(crate) changed: JobLog<Change>,
-    /// The number of files that were read and of their lines, for each extension.
+    /// How many files were read, and how many lines they have, for each extension.
     pub(crate) files: Table,
     pub(crate) lines: Table,
 }
@@ -68,9 +68,9 @@ impl Data {
 /// The settings of both stages.
 #[derive(Clone, Copy)]
 pub(crate) struct Settings {
-    /// The most jobs of a stage at a time.
+    /// How many jobs of a stage run at a time.
     pub(crate) workers: Option<NonZeroUsize>,
-    /// The number of saved jobs after which a stage says how far it is.
+    /// After how many saved jobs a stage reports its position.
     pub(crate) every: Option<NonZeroU64>,
     /// A page for the browser shows the stages.
     pub(crate) page: bool,
@@ -101,7 +101,7 @@ pub(crate) struct Stage {
     first: Index,
     head: Option<Index>,
     pub(crate) last_processed: Option<Index>,
-    /// The number of jobs that were done in this run.
+    /// How many jobs were done in this run.
     done: u64,
 }
 
@@ -223,7 +223,7 @@ fn start_files(
     Ok(consumer)
 }
 
-/// A progress bar for each stage. They draw nothing if stderr is no terminal.
+/// Progress bars for both stages, which draw nothing if stderr is no terminal.
 struct Bars {
     commits: ProgressBar,
     files: ProgressBar,
@@ -237,7 +237,7 @@ impl Bars {
             let style = ProgressStyle::with_template(&template)?;
             Ok::<_, BoxError>(both.add(ProgressBar::new(length)).with_style(style).with_prefix(name))
         };
-        // The end of the files cannot be estimated while commits add more of them.
+        // The end of the files is unknown while commits add more of them.
         Ok(Self { commits: bar(COMMITS, head + 1, ", {eta} left")?, files: bar(FILES, 0, "")? })
     }
 

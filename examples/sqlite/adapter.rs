@@ -1,4 +1,4 @@
-//! A source, a progress and its transaction for an SQLite database. Copy this file, and change it.
+//! A source, a progress and its transaction for an SQLite database. Copy this file, and adapt it.
 
 use parking_lot::Mutex;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
@@ -40,7 +40,7 @@ impl<T: Send + 'static> Jobs for RowsById<T> {
     }
 
     fn read_sparse(&self, run: RangeInclusive<Index>, most: usize, into: &mut Sparse<T>) -> Result<(), BoxError> {
-        // First the head, and then the rows: a row that appears in between is no gap.
+        // First the head, then the rows: a row that appears in between is no gap.
         let head = self.head()?;
         let Ok(first) = i64::try_from(*run.start()) else { return Ok(()) };
         let connection = self.connection.lock();
@@ -64,7 +64,7 @@ impl<T: Send + 'static> Jobs for RowsById<T> {
 }
 
 /// The tables of [`SqliteProgress`]. An index is stored with its 64 bits: SQLite has no unsigned
-/// numbers.
+/// integers.
 pub const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS progress (
         name TEXT PRIMARY KEY, fence INTEGER NOT NULL, last INTEGER, next INTEGER, done TEXT NOT NULL DEFAULT '[]',
@@ -73,10 +73,10 @@ pub const TABLES: &str = "
         name TEXT, key BLOB, value BLOB NOT NULL, PRIMARY KEY (name, key)) WITHOUT ROWID;";
 
 /// The progress of one consumer, as a row of `progress`. The fence of the row grows with each life.
-/// Every write of a life asks for its fence, so an earlier life, however late, writes nothing.
+/// Every write of a life checks its fence, so an earlier life, however late, writes nothing.
 ///
-/// With a [lease](Self::leased) nobody else takes the name while this life renews it. That is what
-/// a standby needs: without it, each of two processes would take the name from the other one.
+/// With a [lease](Self::leased) no other process takes the name while this life renews it. A
+/// standby needs that: without it, each of two processes would take the name from the other one.
 pub struct SqliteProgress {
     connection: Connection,
     name: String,
@@ -98,8 +98,8 @@ impl SqliteProgress {
         Self { connection, name: name.to_owned(), fence: 0, tenure: None, lease: None }
     }
 
-    /// Holds the name for this time, and renews that by another connection. If the process dies,
-    /// another one may have the name when the time is over. All processes must have one clock.
+    /// Holds the name for this time, and renews it on another connection. If the process dies,
+    /// another one can take the name when the time is over. All processes must have the same clock.
     pub fn leased(self, connection: Connection, holder: &str, time: Duration) -> Self {
         let lease = Lease { holder: holder.to_owned(), time, connection: Some(connection), renewal: None };
         Self { lease: Some(lease), ..self }
@@ -144,7 +144,7 @@ impl SqliteProgress {
         Ok(saved)
     }
 
-    /// Starts the thread that renews the lease, which was taken then.
+    /// Starts the thread that renews the lease just taken.
     fn renew(&mut self, begun: Instant) {
         let (Some(lease), Some(tenure)) = (&mut self.lease, &self.tenure) else { return };
         let Some(connection) = lease.connection.take() else { return };
@@ -155,8 +155,8 @@ impl SqliteProgress {
     }
 }
 
-/// Renews a lease until the sender is dropped, and gives it back then. If it cannot, the consumer
-/// hears of it while the lease still holds, and starts no job any more.
+/// Renews a lease until the sender is dropped, and then gives it back. If it cannot, the consumer
+/// is told while the lease still holds, and starts no further job.
 fn renew(
     connection: &Connection,
     name: &str,
@@ -182,11 +182,11 @@ fn renew(
             Err(_) => {}
         }
     }
-    // If this fails, the lease runs out by itself.
+    // If this fails, the lease expires by itself.
     let _ = set(0);
 }
 
-/// The time after this one, in milliseconds since 1970.
+/// Returns the time this long from now, in milliseconds since 1970.
 fn expiry(time: Duration) -> i64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from((now + time).as_millis()).unwrap_or(i64::MAX)
@@ -196,7 +196,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let Some((end, thread)) = self.renewal.take() else { return };
         drop(end);
-        // That thread itself may be the last one that has the consumer.
+        // The renewing thread itself may be the last owner of the consumer.
         if thread.thread().id() != std::thread::current().id() {
             let _ = thread.join();
         }
@@ -221,7 +221,7 @@ impl Progress for SqliteProgress {
     }
 
     fn acquire_all(&mut self) -> Result<Option<Saved>, Error> {
-        // The error of a name that somebody else has is the library's own.
+        // The library has its own error for a name that is in use.
         self.take_name().map_err(|source| match source.downcast() {
             Ok(error) => *error,
             Err(source) => Error::Progress { source },
@@ -257,7 +257,7 @@ impl Transactional for SqliteProgress {
         let done: Vec<_> = saved.done.iter().map(|run| (run.start(), run.end())).collect();
         let done = serde_json::to_string(&done).map_err(|error| CommitError::Retry(error.into()))?;
         let last = saved.last_processed.map(Index::cast_signed);
-        // Nobody else writes from here on. A drop rolls back.
+        // No other process writes from here on. A drop rolls back.
         let mut transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(retry)?;
         let save = "UPDATE progress SET last = ?3, next = ?4, done = ?5 WHERE name = ?1 AND fence = ?2";
