@@ -45,7 +45,6 @@ pub struct Effects {
 #[cfg(feature = "seam")]
 type MakeError = Arc<dyn Fn() -> Error + Send + Sync>;
 
-/// Why a change was refused.
 #[derive(Clone)]
 enum Refusal {
     Foreign(&'static str, String),

@@ -267,7 +267,6 @@ fn load(store: &Store, name: &str, value: Option<&[u8]>) {
     }
 }
 
-/// Removes a progress, whatever its stored value is.
 fn forget(store: &Store, name: &str) {
     let removed = store.progress(name).remove();
     assert_eq!(removed.is_ok(), fits(name), "{removed:?}");

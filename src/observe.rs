@@ -179,7 +179,6 @@ impl Line {
         Self { kind: *kind, index, attempt, error: error.map(str::to_owned), elapsed, source, count: 1 }
     }
 
-    /// Adds this event to the line.
     fn add(&mut self, event: &Event<'_>) {
         (self.index, self.attempt, self.elapsed) = (event.index, event.attempt, event.elapsed);
         self.source = event.source;

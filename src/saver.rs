@@ -26,7 +26,6 @@ enum SaverMessage {
 /// The driver's side. The thread ends when this is dropped.
 pub(crate) struct SaverHandle(Sender<SaverMessage>);
 
-/// The messages that have arrived.
 struct Inbox(Receiver<SaverMessage>);
 
 // Not generic, so that the channel is compiled once and not for each type of progress.
@@ -44,7 +43,6 @@ impl Inbox {
     }
 }
 
-/// The thread's side.
 pub(crate) struct Saver<P> {
     inbox: Inbox,
     clock: Clock,
@@ -55,7 +53,6 @@ pub(crate) struct Saver<P> {
     paced: When,
 }
 
-/// What a save contains.
 pub(crate) enum Keeps<P> {
     /// Only the watermark.
     Watermark,
@@ -71,7 +68,6 @@ pub(crate) struct Recorded<P> {
     done_ahead: bool,
     /// Writes the results of jobs with the save, if there are any.
     commits: Option<Box<dyn Commits<P>>>,
-    /// The records that are not saved yet.
     changes: Vec<Changes>,
 }
 

@@ -122,7 +122,6 @@ impl Clock {
         }
     }
 
-    /// Reads the monotonic clock.
     pub(crate) fn now(&self) -> Instant {
         self.at(time::now)
     }
@@ -132,7 +131,6 @@ impl Clock {
         self.0.as_ref().map_or_else(system, |manual| manual.state.lock().now)
     }
 
-    /// Reads the coarse clock.
     pub(crate) fn coarse(&self) -> Coarse {
         self.0.as_ref().map_or_else(time::coarse, |manual| manual.state.lock().coarse)
     }

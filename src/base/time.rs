@@ -41,7 +41,6 @@ impl Now {
         Self { moment: OnceCell::from(moment), set: Some(set) }
     }
 
-    /// A moment that reads the system's clock when asked.
     #[cfg(test)]
     pub(crate) fn when_asked() -> Self {
         Self::of_system()
@@ -117,7 +116,6 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
-/// Reads the coarse clock.
 #[cfg(not(waterline_loom))]
 #[allow(clippy::disallowed_methods)]
 #[inline]
@@ -188,13 +186,11 @@ pub(crate) mod model {
         PASSED.set(Duration::ZERO);
     }
 
-    /// Advances the time.
     #[cfg(test)]
     pub(crate) fn pass(time: Duration) {
         PASSED.set(PASSED.get() + time);
     }
 
-    /// Advances the time to this moment.
     #[cfg(test)]
     pub(crate) fn reach(until: Instant) {
         pass(until.saturating_duration_since(now()));

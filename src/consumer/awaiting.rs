@@ -143,11 +143,9 @@ impl Drop for Leaving {
     }
 }
 
-/// A task that waits for an index.
 struct Waits {
     control: Arc<dyn Control>,
     index: Index,
-    /// Its place among the waiting tasks.
     place: Option<Place>,
 }
 

@@ -31,7 +31,6 @@ pub(super) struct Inspected {
     pub(super) log: Option<MetLog>,
     /// True if the source rings when it has new jobs.
     pub(super) subscribed: bool,
-    /// The lowest unfinished index.
     pub(super) next: Index,
 }
 

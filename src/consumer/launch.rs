@@ -36,7 +36,6 @@ use std::time::Duration;
 /// A driver that is ready to run, and what its threads need.
 pub(super) struct Assembled<P> {
     pub(super) driver: Arc<Driver>,
-    /// True if attempts have a timeout.
     pub(super) timed: bool,
     /// The saver, unless a store's own writer saves the progress.
     pub(super) saver: Option<Saver<P>>,
@@ -75,7 +74,6 @@ pub(super) struct Opened {
 }
 
 impl<J: Jobs, P: Progress> Builder<J, P> {
-    /// Starts the consumer in this mode.
     pub(super) fn launch<R>(self, mode: Mode, runner: R) -> Result<Consumer, Error>
     where
         R: FnOnce(&Arc<Driver>, Settings) -> Arc<dyn Runner<J::Job>> + Send + 'static,

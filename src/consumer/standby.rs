@@ -142,7 +142,6 @@ struct Standby<J: Jobs, P, R> {
     /// Writes the results of jobs with each save, if there are any.
     commits: Option<Box<dyn Commits<P>>>,
     runner: R,
-    /// When to try next.
     due: Instant,
     #[cfg(feature = "metrics")]
     metrics: Option<metrics::ToCome>,

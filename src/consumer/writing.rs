@@ -11,7 +11,6 @@ use crate::run::worker::Job;
 use crate::run::writing::{Results, Writing};
 use crate::source::Jobs;
 
-/// Writes the results of jobs with the user's closure.
 struct Writer<W, R> {
     results: Results<R>,
     /// The results in the current transaction, kept for its retry.

@@ -53,7 +53,6 @@ impl Store {
         self.write_changes(changes)
     }
 
-    /// Returns the changes that a closure requests.
     fn asked<F>(&self, changes: F) -> Result<Changes, Error>
     where
         F: FnOnce(&mut Effects) -> Result<(), Error>,

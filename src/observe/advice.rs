@@ -129,7 +129,6 @@ pub(super) mod tests {
     use crate::observe::calls::SourceCalls;
     use Verdict::{GoesWell, NeedsYou, Waits};
 
-    /// Returns the status of a running consumer.
     pub(in crate::observe) fn status(head: Option<Index>, last_processed: Option<Index>, blocked: Blocked) -> Status {
         Status {
             state: State::Running,

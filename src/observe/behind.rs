@@ -4,7 +4,6 @@ use crate::base::index::Index;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How many marks are kept.
 const MARKS: usize = 64;
 
 /// The shortest time between two marks.

@@ -194,7 +194,6 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// Counts its values.
     #[derive(Default)]
     struct Count(AtomicU64);
 

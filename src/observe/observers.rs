@@ -11,7 +11,6 @@ use std::fmt;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The user's callback for a stall of the watermark.
 pub(crate) type OnStall = dyn Fn(&Status) + Send + Sync;
 
 /// The observers with the attempts that they saw begin, and the stall callbacks.
@@ -27,7 +26,6 @@ pub(crate) struct Observers {
     attempts: Mutex<HashMap<Index, Attempt>>,
 }
 
-/// A running attempt.
 struct Attempt {
     number: u32,
     begun: Instant,

@@ -6,7 +6,6 @@ use tracing::Level;
 use tracing::level_filters::LevelFilter;
 use tracing::span::EnteredSpan;
 
-/// Creates the spans of one consumer.
 #[derive(Clone, Debug)]
 pub(crate) struct Spans {
     consumer: Arc<str>,

@@ -102,7 +102,6 @@ impl Ruler {
         })
     }
 
-    /// Returns the position of the cell with this index.
     pub(crate) fn cell_of(self, index: Index) -> Option<usize> {
         let is_there = (self.from..self.end).contains(&index);
         is_there.then(|| usize::try_from((index - self.from) / self.per_cell).unwrap_or(usize::MAX))

@@ -16,7 +16,6 @@ const EVERY: Duration = Duration::from_secs(1);
 /// How many jobs are weighed at most. If there are more, these stand for all of them.
 const WEIGHED: u64 = 64;
 
-/// Returns the weight of a job at an index.
 pub(super) type Weight = Box<dyn Fn(Index) -> u64 + Send + Sync>;
 
 /// Where a stage was in the last minute.
@@ -26,14 +25,12 @@ pub(super) struct Rate {
     samples: VecDeque<(Instant, Index)>,
 }
 
-/// An earlier position of a stage.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Past {
     from: Index,
     age: Duration,
 }
 
-/// The throughput and remaining time of a stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Estimate {
     pub(super) jobs_per_second: f64,

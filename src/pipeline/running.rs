@@ -38,7 +38,6 @@ pub(super) struct Stages {
     awaited: crate::base::wakers::Wakers,
 }
 
-/// A started stage.
 pub(super) struct RunningStage {
     pub(super) name: String,
     pub(super) handle: Handle,
@@ -99,7 +98,6 @@ impl Stages {
         self.stages.iter().any(|stage| stage.handle.control.is_own_thread())
     }
 
-    /// Asks the first `stages` stages to stop, upstream first.
     pub(super) fn request_stop_of(&self, stages: usize) {
         self.stages[..stages].iter().for_each(|stage| stage.handle.request_stop());
     }
@@ -153,7 +151,6 @@ impl Stages {
         }
     }
 
-    /// Waits asynchronously for the end of a stage.
     #[cfg(feature = "tokio")]
     pub(super) async fn ended(&self, nth: usize) {
         self.awaited.wait(|| self.ends.lock().ended[nth].then_some(())).await;

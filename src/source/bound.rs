@@ -31,13 +31,11 @@ pub(crate) trait Bound: fmt::Debug + Send + Sync {
     fn full(&self, index: Index) -> Option<Full>;
 }
 
-/// A log that a consumer reads.
 pub(crate) trait Numbered: fmt::Debug + Send + Sync {
     fn name(&self) -> &str;
     fn first(&self) -> Index;
 }
 
-/// A log that a wake-up has met, and its first index at that time.
 #[derive(Clone, Debug)]
 pub(crate) struct MetLog {
     pub(crate) log: Arc<dyn Numbered>,

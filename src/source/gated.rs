@@ -53,7 +53,6 @@ impl Listener for Rings {
     }
 }
 
-/// The gate of an upstream consumer.
 #[derive(Debug)]
 struct Upstream {
     watermark: Watermark,

@@ -33,7 +33,6 @@ impl Rung {
     }
 }
 
-/// The reader's bell.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
     bits: AtomicU8,
@@ -96,7 +95,6 @@ impl Bell {
         self.bits.load(Ordering::Acquire) != 0
     }
 
-    /// Spins for some microseconds, or until the bell rings.
     pub(crate) fn spin(&self) {
         spin_until(|| self.has_rung());
     }
@@ -210,7 +208,6 @@ impl Wakeup {
         &self.bell.calls
     }
 
-    /// True if the consumer has ended.
     pub(crate) fn is_stale(&self) -> bool {
         self.bell.is_closed()
     }

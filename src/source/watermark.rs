@@ -142,7 +142,6 @@ impl Watermark {
         self.shared.end.load(Ordering::Acquire).checked_sub(1)
     }
 
-    /// Records the index at which its consumer begins.
     pub(crate) fn begin(&self, next: Index) {
         self.shared.begun.store(next.saturating_add(1), Ordering::Release);
     }
@@ -186,7 +185,6 @@ impl Watermark {
         parking.iter().flat_map(|parking| parking.jobs.range(range.clone())).copied().collect()
     }
 
-    /// True if this job is parked.
     pub(crate) fn has_parked(&self, index: Index) -> bool {
         self.shared.parking.lock().as_ref().is_some_and(|parking| parking.jobs.contains(&index))
     }

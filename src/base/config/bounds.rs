@@ -87,21 +87,18 @@ pub(crate) fn check_length(
     }
 }
 
-/// Refuses an empty name, and one that is too long.
 pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), ConfigError> {
     check_length(what, name, MAX_NAME, |length| {
         format!("the {what} name is {length} bytes long: use 1 to {MAX_NAME} bytes")
     })
 }
 
-/// Refuses an empty name of a codec, and one that is too long.
 pub(crate) fn check_codec(name: &str) -> Result<(), ConfigError> {
     check_length("codec", name, MAX_CODEC, |length| {
         format!("the name of the codec {name:?} is {length} bytes long: use 1 to {MAX_CODEC} bytes")
     })
 }
 
-/// Refuses an empty reason of a move, and one that is too long.
 pub(crate) fn check_reason(reason: &str) -> Result<(), ConfigError> {
     check_length("move reason", reason, MAX_REASON, |length| {
         format!("the reason of the move is {length} bytes long: use 1 to {MAX_REASON} bytes")

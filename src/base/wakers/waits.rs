@@ -20,7 +20,6 @@ impl Wakers {
         drop(before);
     }
 
-    /// Takes a task off the list.
     pub(crate) fn leave(&self, place: Option<u64>) {
         let waker = self.0.lock().as_mut().and_then(|tasks| tasks.leave(place));
         drop(waker);
