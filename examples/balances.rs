@@ -105,8 +105,7 @@ impl Jobs for Transfers {
     }
 }
 
-/// The database: balances in a column family of the program's own, and one total in a table of the
-/// store.
+/// The database: balances in the program's own column family, and a total in a table of the store.
 struct Ledger {
     store: Store,
     balances: Table,

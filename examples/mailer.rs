@@ -329,8 +329,7 @@ fn check_dead(jobs: &BTreeMap<Index, JobInfo>, orders: Orders) -> Result<(), Box
 }
 
 impl Shop {
-    /// Returns the job of each order. Returns an error if an order has none, or two, or an
-    /// unfinished one.
+    /// Returns the job of each order, or an error if an order has none, two, or an unfinished one.
     fn jobs(&self, orders: Orders) -> Result<BTreeMap<Index, JobInfo>, BoxError> {
         if ended(&self.queue) != orders.count {
             return Err(format!("{} of {} mails are done: {}", ended(&self.queue), orders.count, self.report()).into());

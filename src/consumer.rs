@@ -31,8 +31,7 @@ pub use builder::Builder;
 pub(crate) use builder::lowest_end;
 pub use handle::Handle;
 
-/// Reads the jobs of a source in index order, runs them in parallel, and saves its progress (the
-/// watermark).
+/// Reads a source's jobs in index order, runs them in parallel, and saves progress (the watermark).
 ///
 /// These are its promises. The tests have their numbers:
 ///
@@ -89,9 +88,8 @@ pub use handle::Handle;
 /// into several sources with a progress each. No setting limits the jobs per second (a *rate
 /// limit*); a [gate](crate::Jobs::gate) that moves with time does.
 ///
-/// Dropping a consumer stops it, waits, and logs (with `tracing`) the error that `stop` would have
-/// returned.
-/// returned.
+/// Dropping a consumer stops it, waits, and logs (with `tracing`) the error that `stop` would
+/// return.
 ///
 /// ```
 /// use waterline::{Consumer, MemoryJobs, MemoryProgress};
@@ -112,8 +110,7 @@ pub struct Consumer {
     control: Arc<dyn Control>,
     /// True once `stop` or `join` takes care of the end.
     left: bool,
-    /// True if the jobs are tasks of a runtime. They could not end while a thread of that runtime
-    /// waits for them.
+    /// True if the jobs are tasks of a runtime, which cannot end while its thread waits for them.
     #[cfg(feature = "tokio")]
     on_runtime: bool,
 }
@@ -144,8 +141,8 @@ impl Consumer {
     /// # Errors
     /// The first failure: the one that halted the consumer, [`Error::Progress`] if the last save
     /// failed twice, or [`Error::Fenced`] if another consumer has taken over the name. On one of
-    /// the consumer's own threads it is [`Error::Config`]: there `stop` only requests the stop, and
-    /// does not wait.
+    /// the consumer's own threads it is
+    /// [`Error::Config`]: there `stop` only requests the stop.
     #[doc(alias("drain", "graceful shutdown"))]
     pub fn stop(self) -> Result<(), Error> {
         self.control.request_stop();

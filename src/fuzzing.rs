@@ -118,8 +118,7 @@ fn choice(input: &mut Input<'_>) -> Option<Choice> {
     })
 }
 
-/// Reads the bytes as the content of a database: foreign values, damaged values, and rows of
-/// tables.
+/// Reads the bytes as the content of a database: foreign or damaged values, and rows of tables.
 ///
 /// # Panics
 /// If a value is read that would be written differently; if damage that the checksum always shows
@@ -278,8 +277,7 @@ fn fits(name: &str) -> bool {
     (1..=255).contains(&name.len())
 }
 
-/// Puts and deletes rows, and compares them with a model. Tables share a key space, and must not
-/// see each other's rows.
+/// Puts and deletes rows, and compares them with a model. Tables that share keys must stay apart.
 fn tables(input: &mut Input<'_>) {
     let store = Store::in_memory();
     let mut model: BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>> = BTreeMap::new();

@@ -1,5 +1,4 @@
-//! Where a consumer reports what happens: it collects every event that a person may want to hear
-//! of.
+//! Where a consumer reports what happens: it collects every event that a person may want to know.
 //!
 //! The driver pushes an [`Event`] where it happens, with the core's lock held. The event becomes a
 //! [`Line`], or is counted by the next line of its kind. One thread at a time writes the lines once
@@ -266,8 +265,7 @@ impl Telling {
         }
     }
 
-    /// Adds an event for the observers. Nothing holds it back, but if very many wait, saves and
-    /// measurements are merged.
+    /// Adds an event for the observers. If very many wait, saves and measurements are merged.
     pub(crate) fn notice(&mut self, notice: Notice) {
         let unmerged = if self.lines.len() < CROWD { Some(notice) } else { self.merge(notice) };
         self.lines.extend(unmerged.map(Told::Notice));

@@ -267,8 +267,7 @@ impl Pipeline {
     /// the rest.
     ///
     /// # Errors
-    /// The errors of [`join`](Self::join), and [`Error::StopTimeout`] of a stage whose jobs were
-    /// still running.
+    /// The errors of [`join`](Self::join), and [`Error::StopTimeout`] of a stage with running jobs.
     pub fn stop_within(self, limit: Duration) -> Result<(), Error> {
         self.end(End::Now, Some(limit))
     }
@@ -276,8 +275,7 @@ impl Pipeline {
     /// Runs until the first stage has processed this index, and all other stages what comes of it.
     ///
     /// Jobs above the index that have already started are processed too; to go no further than an
-    /// index, use [`PipelineBuilder::stop_at`]. If the first stage stops at a lower index, that
-    /// holds.
+    /// index, use [`PipelineBuilder::stop_at`]. If the first stage stops lower, that holds.
     ///
     /// # Errors
     /// The errors of [`join`](Self::join).
@@ -285,8 +283,7 @@ impl Pipeline {
         self.end(End::At(index), None)
     }
 
-    /// Runs like [`run_to`](Self::run_to), up to the head that the first stage's source reports
-    /// next.
+    /// Runs like [`run_to`](Self::run_to), up to the head that the first source reports next.
     ///
     /// # Errors
     /// The errors of [`join`](Self::join).

@@ -232,8 +232,7 @@ pub trait Jobs: Send + Sync + 'static {
         false
     }
 
-    /// Returns the limit up to which jobs may start, though the source has more. Default:
-    /// [`Gate::Open`].
+    /// Returns the limit up to which jobs may start below the head. Default: [`Gate::Open`].
     ///
     /// The consumer asks for it with each check of the [head](Self::head), which stays the true
     /// head. If the gate goes back, a job that has started still finishes, and is retried if it
@@ -242,13 +241,11 @@ pub trait Jobs: Send + Sync + 'static {
         Gate::Open
     }
 
-    /// Returns why the source shows no job above its head yet, though one was added. Default:
-    /// `None`.
+    /// Returns why the source does not show a job that was added above its head. Default: `None`.
     ///
     /// An example is a transaction of a database that is still open. Say who holds it up, and what
     /// to do. The consumer asks for it with each check of the [head](Self::head), and shows it in
-    /// [`Blocked::SourceWaits`](crate::Blocked::SourceWaits) while it waits for a job above the
-    /// head.
+    /// [`Blocked::SourceWaits`](crate::Blocked::SourceWaits) while it waits above the head.
     ///
     /// ```
     /// use waterline::{Blocked, BoxError, Consumer, Index, Jobs, MemoryProgress};
@@ -290,8 +287,7 @@ pub trait Jobs: Send + Sync + 'static {
     /// [`Builder::source_timeout`](crate::Builder::source_timeout) is refused.
     ///
     /// `AsyncJobs` obey it. Implement it if the client behind your source takes a timeout: a call
-    /// that was given up returns an error. An adapter around another source passes the call on to
-    /// it.
+    /// that was given up returns an error. An adapter around another source passes the call on.
     ///
     /// ```
     /// use std::sync::Mutex;

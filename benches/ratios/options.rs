@@ -21,8 +21,7 @@
 //! | a kind with a limit or a rate | 1.0 | 1.3 |
 //! | after the job before it | 2.9 | 3.6 |
 //!
-//! Jobs that each wait for the previous one run one at a time, so no two of their writes are
-//! shared.
+//! Jobs that each wait for the previous one run one at a time, so they share no writes.
 //!
 //! An option that a job does not use costs nothing: its row and its queue have no extra byte, and a
 //! claim reads and writes no more. The rows *queue* next to the raw loop show that.

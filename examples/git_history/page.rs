@@ -1,5 +1,4 @@
-//! The page for the browser, which needs the feature `page`: a web server takes longer to compile
-//! than the rest.
+//! The page for the browser (feature `page`): a web server takes longer to compile than the rest.
 
 use crossbeam_channel::Receiver;
 use waterline::{BoxError, PipelineHandle, Store};

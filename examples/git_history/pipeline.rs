@@ -26,8 +26,7 @@ pub(crate) const WINDOW: u64 = 10_000;
 /// The time between two updates of the progress bars.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The data of both stages. All are in one store, so that the changes of each job are one atomic
-/// write.
+/// The data of both stages, in one store, so that the changes of each job are one atomic write.
 pub(crate) struct Data {
     pub(crate) store: Store,
     /// A row for each commit.

@@ -44,8 +44,7 @@ impl Clock {
     ///
     /// Only [`advance`](Self::advance) and [`set_wall`](Self::set_wall) move it: no wait ends by
     /// itself, and jitter makes every back-off as long as it can be. A consumer's threads take a
-    /// moment to reach their wait, so a test advances the clock in a loop until it sees what it
-    /// waits for:
+    /// moment to reach their wait, so a test advances the clock until it sees what it waits for:
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
@@ -152,8 +151,7 @@ impl Clock {
         }
     }
 
-    /// Returns the deadline for a condition variable: none on a manual clock, which tells its
-    /// waits.
+    /// Returns the deadline for a condition variable. A manual clock has none, but tells its waits.
     pub(crate) fn deadline(&self, until: Option<Instant>) -> Option<Instant> {
         until.filter(|_| self.0.is_none())
     }

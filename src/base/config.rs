@@ -28,8 +28,7 @@ pub enum ConfigError {
     /// A text that is too long for its record, or empty where it must say something.
     #[error("{why}")]
     Length {
-        /// The kind of text: "move reason" or "codec", or the thing that has the name, such as
-        /// "table".
+        /// The kind of text: "move reason" or "codec", or the thing with the name, such as "table".
         what: &'static str,
         /// The length of the text, in bytes.
         length: usize,
@@ -98,8 +97,7 @@ pub enum ConfigError {
     /// statement for a store that takes none.
     #[error("{why}")]
     Unsupported {
-        /// The name of the call that sets it, for example "on_exhausted", "source_retry", "threads"
-        /// or "execute".
+        /// The name of the call that sets it, such as "on_exhausted", "source_retry" or "execute".
         setting: &'static str,
         /// The reason, and what to write instead.
         why: String,

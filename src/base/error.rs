@@ -36,8 +36,7 @@ pub enum Error {
     #[error(transparent)]
     Config(#[from] ConfigError),
 
-    /// A progress that another live consumer of this process uses, or a queue that already has a
-    /// runner.
+    /// A progress that a live consumer of this process uses, or a queue that already has a runner.
     #[error(
         "the progress or queue {name:?} is in use by another consumer or runner: stop that one first, use another name, or \
          wait for it (a consumer does with `Builder::standby`)"
@@ -149,7 +148,7 @@ pub enum Error {
     },
 
     /// A job that failed in its last attempt, or in a way that no further attempt can change (see
-    /// [`Effects::add`](crate::Effects::add)). The job does not count as done, and runs again after
+    /// [`Effects::add`](crate::Effects::add)). It does not count as done, and runs again after
     /// a restart.
     #[error("job {index} failed in attempt {attempt}{}", after_the_last(source))]
     Job {
@@ -273,8 +272,7 @@ pub enum Error {
         index: Index,
     },
 
-    /// A skip in a progress with nothing saved: where its stream begins is unknown. Nothing was
-    /// changed.
+    /// A skip in a progress with nothing saved, whose beginning is unknown. Nothing was changed.
     #[error(
         "nothing is saved under the progress {name:?}, so the store does not know where the stream begins: seek to its first \
          job with `StoreProgress::seek`, and skip then"
@@ -332,8 +330,7 @@ pub enum Error {
         upstream: String,
         /// The upstream's watermark.
         last_processed: Option<Index>,
-        /// The index at which the consumer ends: by `stop_at`, by `run_to` or by the head of the
-        /// source.
+        /// The index at which the consumer ends: by `stop_at`, `run_to` or the head of the source.
         index: Index,
     },
 

@@ -85,8 +85,7 @@ impl StdError for Failure {
 /// How many causes are searched.
 const CAUSES: usize = 32;
 
-/// Returns the fate that this error gives its job. It calls user code, so never call it with a lock
-/// held.
+/// Returns the fate that this error gives its job. It calls user code: never with a lock held.
 pub fn verdict(error: &(dyn StdError + 'static)) -> Verdict {
     guarded(|| Ok(search(error))).ok().flatten().unwrap_or(Verdict::Retry)
 }

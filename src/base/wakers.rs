@@ -1,5 +1,4 @@
-//! Tasks that wait for an event or a timeout. The event wakes each of them; a dropped task leaves
-//! the list.
+//! Tasks that wait for an event or a timeout. The event wakes them; a dropped task leaves the list.
 
 #[cfg(feature = "tokio")]
 mod waits;
@@ -21,8 +20,7 @@ pub struct Tasks {
     wakers: BTreeMap<u64, Waker>,
 }
 
-/// Tasks to wake once no lock is held: a waker may run any code, and a task's last waker may drop
-/// the task.
+/// Tasks to wake once no lock is held: a waker may run any code, and its drop may drop the task.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Called(Vec<Waker>);

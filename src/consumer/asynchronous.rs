@@ -37,9 +37,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// `join` would wait there for ever. A consumer dropped within the context of a runtime is only
     /// asked to stop, and the error of its end is logged.
     ///
-    /// If the runtime shuts down first, the running jobs fail and are not retried: the consumer
-    /// halts with [`Error::Job`], whose source is [`Error::Runtime`]. They run again in the next
-    /// life.
+    /// If the runtime shuts down first, the running jobs fail without a retry: the consumer halts
+    /// with [`Error::Job`], whose source is [`Error::Runtime`]. They run again in the next life.
     ///
     /// ```
     /// use std::time::Duration;

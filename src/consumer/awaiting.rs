@@ -15,8 +15,7 @@ use std::time::Duration;
 impl Handle {
     /// Waits asynchronously until the watermark has reached this index.
     ///
-    /// This is the future of [`wait_for`](Self::wait_for). It may be dropped at any time without
-    /// effect.
+    /// This is the future of [`wait_for`](Self::wait_for). It may be dropped at any time.
     ///
     /// ```
     /// use std::time::Duration;
@@ -79,8 +78,7 @@ impl Consumer {
     ///
     /// The first poll requests the stop and starts the limit. Once the limit is over, a thread of
     /// the runtime's blocking pool ends the consumer: for at most two seconds, unless a destructor
-    /// takes longer. The future owns the consumer, as that of [`stop_async`](Self::stop_async)
-    /// does.
+    /// takes longer. The future owns the consumer, as in [`stop_async`](Self::stop_async).
     ///
     /// # Errors
     /// The errors of [`stop_within`](Self::stop_within) and [`stop_async`](Self::stop_async), and
@@ -99,9 +97,8 @@ impl Consumer {
 
     /// Waits asynchronously until the consumer ends: the future of [`join`](Self::join).
     ///
-    /// The future owns the consumer, as that of [`stop_async`](Self::stop_async) does. To stop the
-    /// consumer while this future waits, call [`Handle::request_stop`] and await the future to its
-    /// end.
+    /// The future owns the consumer, as in [`stop_async`](Self::stop_async). To stop the consumer
+    /// while this future waits, call [`Handle::request_stop`] and await the future to its end.
     ///
     /// # Errors
     /// The errors of [`join`](Self::join), and in a job of this same consumer [`Error::Config`], as

@@ -31,9 +31,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// a batch of its own. The job that fails there has failed an attempt, and the consumer's
     /// [`Retry`](crate::Retry) decides what follows. Later attempts of that job are batches of one,
     /// too. So one bad job delays its neighbours, and fails none of them. **The neighbours run
-    /// twice**: the sink has to tolerate that, as after a crash (*at least once*). With
-    /// [`start_batched_transactional`](Builder::start_batched_transactional) their effects happen
-    /// once.
+    /// twice**: the sink has to tolerate that, as after a crash (*at least once*), or use
+    /// [`start_batched_transactional`](Builder::start_batched_transactional).
     ///
     /// A job that failed before, and one that may have killed its process, runs alone; batches and
     /// such jobs take turns. [`Failure::permanent`](crate::Failure::permanent) and

@@ -236,8 +236,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         self
     }
 
-    /// Limits how often a job may kill its process: by an abort, a stack overflow, or out of
-    /// memory.
+    /// Limits how often a job may kill its process: by an abort, stack overflow, or lack of memory.
     ///
     /// Then the job is parked with [`OnExhausted::Park`], or the consumer halts with
     /// [`Error::Crashed`](crate::Error::Crashed). At least 1. Default: 5 with `Park`, else no
@@ -428,8 +427,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     }
 }
 
-/// Returns the lower of two indices to stop at, or [`Index::MAX`] if one is, so that the start
-/// refuses it.
+/// Returns the lower of two indices to stop at, or [`Index::MAX`] if one is: the start refuses it.
 pub(crate) fn lowest_end(earlier: Option<Index>, index: Index) -> Index {
     match earlier {
         Some(earlier) if index < Index::MAX && earlier < Index::MAX => earlier.min(index),

@@ -12,8 +12,7 @@ use crate::source::watermark::Watermark;
 use std::fmt;
 use std::time::Duration;
 
-/// Watches and steers a [`Consumer`](crate::Consumer) from any thread, even its own jobs and
-/// source.
+/// Watches and steers a [`Consumer`](crate::Consumer) from any thread, its jobs and source too.
 ///
 /// After the end of the consumer the getters return the last values.
 #[derive(Clone)]
@@ -44,8 +43,7 @@ impl Handle {
         self.control.watermark().last_processed()
     }
 
-    /// Returns how many jobs above the watermark were started: running, awaiting a retry, or done
-    /// ahead.
+    /// Returns how many jobs above the watermark are running, awaiting a retry, or done ahead.
     ///
     /// The index of a gap above the watermark counts as done ahead.
     #[must_use]
@@ -140,8 +138,7 @@ impl Handle {
         self.control.wait_for(index, timeout)
     }
 
-    /// Waits until the consumer has ended and all its threads are gone, or returns `None` at the
-    /// timeout.
+    /// Waits until the consumer has ended and all its threads are gone; `None` at the timeout.
     ///
     /// Then [`Consumer::join`](crate::Consumer::join) would return at once. You need not own the
     /// consumer: this works before, during and after `stop`, `join` or drop. A timeout beyond the
@@ -203,8 +200,7 @@ impl Handle {
 }
 
 impl Handle {
-    /// Runs a [parked](crate::OnExhausted::Park) job once more: one attempt, whatever the retry
-    /// says.
+    /// Runs a [parked](crate::OnExhausted::Park) job for one more attempt, whatever the retry says.
     ///
     /// The watermark does not move back. The job is read from the source again, and counts in
     /// `max_processing`, but not in the window. Its success removes the record, in one write with

@@ -1,5 +1,4 @@
-//! The start of a consumer: acquire the progress, inspect the source, recover, and spawn the
-//! threads.
+//! The start of a consumer: acquire the progress, inspect the source, recover, spawn the threads.
 //!
 //! The first phases refuse everything that can be refused, before anything runs.
 

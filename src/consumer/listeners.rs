@@ -78,8 +78,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// durations are measured.
     ///
     /// The gauges are set about once a second while anything moves, and when the consumer has
-    /// caught up or ends. Between two such times nothing changes, so they are correct in an idle
-    /// consumer too.
+    /// caught up or ends. In between nothing changes, so they are correct in an idle consumer too.
     ///
     /// A recorder forgets no gauge. So when a consumer ends, `waterline_up` and
     /// `waterline_in_flight` become 0, and the other gauges stay where it ended: the source is no

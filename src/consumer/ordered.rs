@@ -13,9 +13,8 @@ use crate::source::Jobs;
 impl<J: Jobs, P: Progress> Builder<J, P> {
     /// Starts the consumer with parallel `work` and a `sink` that takes the results in index order.
     ///
-    /// A job is done when the sink has taken its result. Until its turn comes the result waits in
-    /// memory; meanwhile the job holds no slot of `max_processing`. At most `max_search_ahead`
-    /// results wait.
+    /// A job is done when the sink has taken its result. Until its turn the result waits in memory,
+    /// and the job holds no slot of `max_processing`. At most `max_search_ahead` results wait.
     ///
     /// If the sink returns an error or panics, that job has failed: its result is lost, and a retry
     /// runs `work` again. No later result is taken before that. In one life the sink gets ascending

@@ -43,8 +43,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         self
     }
 
-    /// Limits the time of each call into the source. A longer call fails like any that returns an
-    /// error.
+    /// Limits the time of each call into the source. A longer call counts as failed.
     ///
     /// Default: 30 s for `AsyncJobs`, and no limit for any other source. [`Duration::MAX`] is no
     /// limit; zero is refused.

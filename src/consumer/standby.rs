@@ -1,5 +1,4 @@
-//! The start of a consumer whose name another one holds: it waits for the name, then starts as
-//! usual.
+//! The start of a consumer whose name another one holds: it waits for it, then starts as usual.
 
 use super::acquire::{Acquired, acquire};
 use super::inspect::Unstarted;
@@ -54,8 +53,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// of up to 5 s, and its status has [`Blocked::Progress`](crate::Blocked::Progress) meanwhile.
     ///
     /// If the gate of the source depends on a consumer that ended meanwhile, this one takes over
-    /// and waits like any running one: [`Status::ended_upstream`](crate::Status::ended_upstream)
-    /// names it.
+    /// and waits: [`Status::ended_upstream`](crate::Status::ended_upstream) names the other one.
     ///
     /// The previous holder may still live, and only be slow or cut off. The storage fences it: see
     /// [the rules](Progress#the-rules). Pass [`Job::fence`](crate::Job::fence) to sinks of your

@@ -13,8 +13,7 @@ use crate::store::Store;
 use std::time::Duration;
 
 impl Store {
-    /// Writes everything that the closure requests, rows, counters and log items, in one atomic
-    /// write.
+    /// Writes all changes of the closure, rows, counters and log items, in one atomic write.
     ///
     /// It returns once that is written, as durably as the store writes. Concurrent writes share a
     /// batch with each other and with the saves of consumers, so many writing threads cost little

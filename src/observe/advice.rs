@@ -4,8 +4,7 @@ use crate::base::advice::{Advice, Verdict};
 use crate::observe::status::{Blocked, State, Status};
 use std::time::Duration;
 
-/// How long a source may fail before it needs an operator. Restarting a node or a network takes
-/// less.
+/// How long a source may fail before it needs an operator. A restarted node or network takes less.
 const SOURCE_PATIENCE: Duration = Duration::from_secs(60);
 
 impl Status {
@@ -26,8 +25,7 @@ impl Status {
         Advice::worst(&self.advice())
     }
 
-    /// Returns the findings: why the watermark does not move, with what helps, then its parked
-    /// jobs.
+    /// Returns the findings: why the watermark does not move and what helps, then its parked jobs.
     ///
     /// The page `operating` has a row for each reason.
     ///

@@ -15,8 +15,7 @@ const STEP: Duration = Duration::from_millis(10);
 /// since the consumer had caught up.
 #[derive(Debug)]
 pub(crate) struct Behind {
-    /// Ascending. The first index of a mark was there at its time, the last one less than a step
-    /// later.
+    /// Ascending. A mark's first index was there at its time, its last one less than a step later.
     marks: VecDeque<Mark>,
     /// The current shortest time between two marks.
     step: Duration,

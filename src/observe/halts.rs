@@ -6,8 +6,7 @@ use crate::observe::status::Blocked;
 impl Blocked {
     /// True if the consumer halted since a job failed for good, or killed its process.
     ///
-    /// Then skipping the job helps. It does not after any other halt, such as that of a failing
-    /// source.
+    /// Then skipping the job helps, unlike after any other halt, such as that of a failing source.
     ///
     /// ```
     /// use waterline::{Consumer, MemoryJobs, MemoryProgress, Retry};

@@ -1,5 +1,4 @@
-//! The observers of one consumer: they hear of attempts at once, and of all else through the queue
-//! of lines.
+//! The observers of one consumer: they hear of attempts at once, and of the rest through the queue.
 
 use super::events::{AttemptOutcome, Event, Observer};
 use super::status::{State, Status};
@@ -21,8 +20,7 @@ pub(crate) struct Observers {
     list: Vec<Guarded<Box<dyn Observer>>>,
     /// The stall callbacks, in the order of their numbers.
     alarms: Vec<Guarded<Box<OnStall>>>,
-    /// By index and not by token: in ordered mode, a job that waits for its turn gets another
-    /// token.
+    /// By index and not by token: in ordered mode, a job that awaits its turn gets another token.
     attempts: Mutex<HashMap<Index, Attempt>>,
 }
 

@@ -6,8 +6,7 @@ use std::fmt;
 impl Status {
     /// Returns the sentence of [`blocked`](Self::blocked) with the details of other fields.
     ///
-    /// These are the upstream that has ended, or when the source is called again and how many calls
-    /// failed.
+    /// These are the ended upstream, or when the source is called again and how many calls failed.
     ///
     /// ```
     /// use waterline::{Consumer, MemoryJobs, MemoryProgress};

@@ -35,8 +35,7 @@ impl Spans {
         Box::new(span.entered())
     }
 
-    /// The guard is boxed, so that a job without a span has only one register to check after the
-    /// call.
+    /// The guard is boxed, so that a job without a span has only one register to check afterwards.
     #[cold]
     fn entered(&self, index: Index, attempt: u32) -> Box<EnteredSpan> {
         let span = tracing::debug_span!(target: "waterline", "job", consumer = &*self.consumer, index, attempt);

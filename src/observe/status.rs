@@ -185,15 +185,13 @@ impl fmt::Display for Status {
     }
 }
 
-/// Why the watermark does not move right now. `Display` says it in one sentence that an operator
-/// can act on.
+/// Why the watermark does not move. `Display` says it in a sentence that an operator can act on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Blocked {
     /// The watermark moves, or nothing is left that could move it.
     No,
-    /// The consumer has caught up: everything up to the head is processed, or the first index is
-    /// still above the head.
+    /// Everything up to the head is processed, or the first index is still above the head.
     CaughtUp,
     /// The next job is running.
     Running {
@@ -204,8 +202,7 @@ pub enum Blocked {
         /// The time since the attempt began.
         elapsed: Duration,
     },
-    /// The next job runs for longer than [`attempt_timeout`](crate::Builder::attempt_timeout)
-    /// allows.
+    /// The next job exceeds its [`attempt_timeout`](crate::Builder::attempt_timeout).
     ///
     /// Nothing can end it from outside: a thread cannot be ended, and a future that blocks its
     /// thread cannot be dropped. [`Job::is_stopping`](crate::Job::is_stopping) tells the job.

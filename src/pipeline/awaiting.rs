@@ -14,8 +14,7 @@ impl Pipeline {
     ///
     /// The future owns the pipeline. If it is dropped before it is ready, all stages are only asked
     /// to stop. To stop the pipeline while this future waits, call
-    /// [`PipelineHandle::request_stop`](crate::PipelineHandle::request_stop), and go on awaiting
-    /// it.
+    /// [`PipelineHandle::request_stop`](crate::PipelineHandle::request_stop), and keep awaiting.
     ///
     /// ```
     /// use waterline::{Jobs, MemoryJobs, MemoryProgress, Pipeline};

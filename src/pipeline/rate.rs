@@ -71,8 +71,7 @@ impl Rate {
 }
 
 impl Past {
-    /// Estimates from the jobs that are left. It calls the user's `weight`, so never call it with a
-    /// lock held.
+    /// Estimates from the jobs that are left. It calls the user's `weight`: never with a lock held.
     pub(super) fn estimate(self, todo: Range<Index>, weight: Option<&Weight>) -> Estimate {
         let Self { from, age } = self;
         let seconds = age.as_secs_f64();

@@ -102,8 +102,7 @@ impl Stages {
         self.stages[..stages].iter().for_each(|stage| stage.handle.request_stop());
     }
 
-    /// Ends a stage once it has processed what the stages before it, all of which have ended, left
-    /// to it.
+    /// Ends a stage once it has processed what the stages before it, all ended, left to it.
     ///
     /// It is an error if the first stage has reached the index of `run_to`, but an upstream of this
     /// stage keeps it below that index.

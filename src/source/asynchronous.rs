@@ -175,8 +175,7 @@ pub trait AsyncJobs: Send + Sync + 'static {
 /// [`AsyncJobs`] as a source of a consumer, created by [`AsyncJobs::on`].
 ///
 /// The thread that calls it waits for the answer. If the runtime has shut down, or is not driven, a
-/// call that needs it fails or hangs, as a source can: errors are retried, and `status().blocked`
-/// names both.
+/// call that needs it fails or hangs: errors are retried, and `status().blocked` names both.
 pub struct OnRuntime<J> {
     jobs: J,
     runtime: Handle,

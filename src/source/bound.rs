@@ -1,5 +1,4 @@
-//! What a wake-up meets on its way to a source besides gates: logs, and bounds that hold the source
-//! back.
+//! What a wake-up meets on its way to a source besides gates: logs and bounds.
 
 use crate::base::index::Index;
 use crate::base::sync::Arc;

@@ -7,8 +7,7 @@ use crate::source::wakeup::Wakeup;
 use crate::source::watermark::{Listener, Watermark};
 use std::fmt;
 
-/// Jobs behind a gate: none starts before an upstream has processed its index, or while a log is
-/// full.
+/// Jobs behind a gate: none starts before its upstream has processed it, or while a log is full.
 ///
 /// Created by [`Jobs::gated_by`](crate::Jobs::gated_by) and
 /// [`JobLog::hold_back`](crate::JobLog::hold_back).
@@ -27,8 +26,7 @@ pub(crate) trait Keeper: fmt::Debug + Send + Sync {
     fn gate(&self) -> Gate;
 }
 
-/// Rings the consumers of a gated source whenever its gate may have moved, since the source itself
-/// may never ring them.
+/// Rings a gated source's consumers whenever its gate may have moved: the source may never ring.
 #[derive(Debug, Default)]
 pub(crate) struct Rings(Mutex<Vec<Wakeup>>);
 

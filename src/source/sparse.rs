@@ -9,8 +9,7 @@ use std::ops::RangeInclusive;
 ///
 /// It is filled in index order. [`job`](Self::job) reports a job, and that nothing between the last
 /// one and this one will ever be a job. [`none_through`](Self::none_through) reports that nothing
-/// up to an index is left. An index of which neither was said stays open: the consumer asks for it
-/// again.
+/// up to an index is left. An unreported index stays open: the consumer asks for it again.
 ///
 /// ```
 /// use waterline::{Item, Sparse};

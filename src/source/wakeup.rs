@@ -133,15 +133,13 @@ impl Bell {
 pub struct Wakeup {
     bell: Arc<Bell>,
     watermark: Watermark,
-    /// `None` once the consumer has taken it, so that a wake-up which a source still keeps holds
-    /// none of it.
+    /// `None` once the consumer has taken it: a wake-up that a source still keeps holds none of it.
     met: Arc<Mutex<Option<Met>>>,
 }
 
 /// What a wake-up meets on its way to a source.
 ///
-/// Each gate adds itself when the wake-up passes, so adapters between the gate and the consumer
-/// only have to pass it on.
+/// Each gate adds itself when the wake-up passes, so adapters in between only have to pass it on.
 #[derive(Debug, Default)]
 pub(crate) struct Met {
     /// The watermarks that the gates of the source follow, each of them once.

@@ -34,8 +34,7 @@ pub struct Watermark {
 
 #[derive(Default)]
 struct Marked {
-    /// One past the watermark; 0 while there is none. [`Index::MAX`] is never a job, so it always
-    /// fits.
+    /// One past the watermark; 0 while there is none. [`Index::MAX`] is never a job, so this fits.
     end: AtomicU64,
     /// The first index of its consumer, plus 1; 0 while unknown.
     begun: AtomicU64,
@@ -61,8 +60,7 @@ struct Publisher {
     upstreams: Vec<Watermark>,
 }
 
-/// Hears when a watermark moves and when its consumer ends. Called with no lock held; must not
-/// block.
+/// Hears when a watermark moves and when its consumer ends. Called without locks; must not block.
 pub(crate) trait Listener: Send + Sync {
     fn changed(&self);
     /// Called at the end. Implement it if moves of the watermark are irrelevant.

@@ -191,8 +191,7 @@ impl ProgressFaults {
         shared.failing = shared.counted_on(writes);
     }
 
-    /// Makes the saves with these numbers return [`SaveError::Lost`]; the next save has the number
-    /// 0.
+    /// Makes the saves with these numbers, from 0 for the next one, return [`SaveError::Lost`].
     ///
     /// This is as if another consumer had the name. Such a save writes nothing. A later call
     /// replaces this one.

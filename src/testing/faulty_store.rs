@@ -112,8 +112,7 @@ impl FaultyStore {
 
     /// Freezes the disk at the write with this number, counted from 0 with the next one.
     ///
-    /// This write and all later ones seem to work, but do not reach the disk. A frozen disk stays
-    /// frozen.
+    /// This write and all later ones seem to work, but do not reach the disk. It stays frozen.
     pub fn freeze_at(&self, write: u64) {
         self.kv.freeze_at(write);
     }

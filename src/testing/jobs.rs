@@ -28,8 +28,7 @@ type Change<'a, J> = Box<dyn Fn(&J, u64) + 'a>;
 
 /// Checks that a source keeps the rules of [`Jobs`], or panics with the broken rule and the index.
 ///
-/// The suite compares jobs, so make them differ. Nothing else may change the source meanwhile.
-/// These are the rules:
+/// The suite compares jobs, so make them differ. Nothing else may change the source. The rules:
 ///
 /// * A healthy source answers, with no error and no panic, up to [`Index::MAX`]. Its answers stay
 ///   the same until something changes.

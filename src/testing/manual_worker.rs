@@ -76,8 +76,7 @@ pub struct StartedJobs {
 impl StartedJobs {
     /// Returns the job with this index once it starts, and keeps jobs that start before it.
     ///
-    /// Several workers race to start their jobs, so use this for a certain job, not
-    /// [`next`](Self::next).
+    /// Workers race to start jobs, so use this for a certain job, not [`next`](Self::next).
     ///
     /// # Panics
     /// If the job does not start within a minute, or if one index starts twice.

@@ -108,8 +108,7 @@ pub(crate) fn check_reason(reason: &str) -> Result<(), ConfigError> {
 /// The default of `max_effects`: how many bytes of effects may wait for their save.
 pub(crate) const DEFAULT_EFFECTS: usize = 64 << 20;
 
-/// The bound of `max_effects`. RocksDB takes at most 4 GiB in one write, and several consumers may
-/// share one.
+/// The bound of `max_effects`. RocksDB takes at most 4 GiB in a write, which consumers may share.
 pub(crate) const MAX_EFFECTS: usize = 1 << 30;
 
 pub(crate) fn check_effects(bytes: usize) -> Result<(), ConfigError> {

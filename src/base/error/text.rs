@@ -1,7 +1,6 @@
 //! The text of an error: one line with its causes, within a bound.
 //!
-//! User code makes the text. It may be long or endless, it may panic, and its causes may form a
-//! cycle.
+//! User code makes the text. It may be endless, it may panic, and its causes may form a cycle.
 
 use crate::base::guard::guarded;
 use crate::base::index::Index;

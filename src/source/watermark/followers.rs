@@ -3,8 +3,7 @@
 //! Each consumer reserves its watermark and names its upstreams, and both ends of a gate know each
 //! other. So a cycle through a consumer can be found upwards, from upstream to upstream, and
 //! downwards, from follower to follower. The search alternates between both directions and ends as
-//! soon as one of them does: a chain that is started in either order costs a few steps for each
-//! consumer.
+//! soon as one of them does: a chain started in either order costs a few steps for each consumer.
 
 use crate::base::config::ConfigError;
 use crate::base::sync::Arc;

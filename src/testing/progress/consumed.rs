@@ -54,8 +54,7 @@ fn same(saved: Option<Index>, loaded: Option<Index>) -> Checked {
     insist(loaded == saved, LIVES, || format!("a life ended at {saved:?}, and the next loaded {loaded:?}"))
 }
 
-/// Lets two jobs fail and wait for a long back-off, while all other jobs finish. The next life may
-/// run only these two.
+/// Lets two jobs fail and wait long, while all others finish. The next life may run only these two.
 pub(super) fn kept<P: Progress>(open: &dyn Fn(&str) -> P, patience: Duration) -> Checked {
     const FAILED: [Index; 2] = [3, 7];
     const ALL: Index = 20;

@@ -156,8 +156,7 @@ fn machine() -> Result<Vec<String>> {
     Ok(rows)
 }
 
-/// A row of README.md: its text, the question and its row, our column, the other columns, and a
-/// sentence.
+/// A row of README.md: its text, the question and its row, our column, the others, and a sentence.
 type Line = (&'static str, &'static str, &'static str, &'static str, &'static [&'static str], &'static str);
 
 const SUMMARY: [Line; 3] = [
