@@ -141,8 +141,7 @@ impl Consumer {
     /// # Errors
     /// The first failure: the one that halted the consumer, [`Error::Progress`] if the last save
     /// failed twice, or [`Error::Fenced`] if another consumer has taken over the name. On one of
-    /// the consumer's own threads it is
-    /// [`Error::Config`]: there `stop` only requests the stop.
+    /// the consumer's own threads it is [`Error::Config`]: there `stop` only requests the stop.
     #[doc(alias("drain", "graceful shutdown"))]
     pub fn stop(self) -> Result<(), Error> {
         self.control.request_stop();

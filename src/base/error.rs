@@ -148,8 +148,8 @@ pub enum Error {
     },
 
     /// A job that failed in its last attempt, or in a way that no further attempt can change (see
-    /// [`Effects::add`](crate::Effects::add)). It does not count as done, and runs again after
-    /// a restart.
+    /// [`Effects::add`](crate::Effects::add)). It does not count as done, and runs again after a
+    /// restart.
     #[error("job {index} failed in attempt {attempt}{}", after_the_last(source))]
     Job {
         /// The index of the job.

@@ -17,6 +17,7 @@ impl StoreProgress {
     /// forgotten, so that it does run. A [`discard`](crate::Store::discard) of such a job removes
     /// only its record. If nothing was saved under this name, the stream begins with the job
     /// `next`, and [`start_at`](crate::Builder::start_at) no longer applies.
+    ///
     /// If the last consumer with this name has read a [log](crate::JobLog) of the same store, a job
     /// below the beginning of that log is refused ([`ConsumerInfo::log`](crate::ConsumerInfo::log)
     /// names it). The store knows no other source: if one no longer has the job `next`, the next
