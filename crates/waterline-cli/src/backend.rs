@@ -4,7 +4,7 @@
 use crate::args::{Change, State};
 use crate::error::Fault;
 use crate::format::count;
-use crate::rows::{Consumer, Jobs, Log, Move, Parked, Periodic, Queue, Whole, Worker};
+use crate::rows::{Consumer, Jobs, Log, Move, ParkedRow, Periodic, Queue, Whole, Worker};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -48,7 +48,7 @@ pub(crate) trait Backend {
 
     fn logs(&self) -> Result<Vec<Log>, Fault>;
 
-    fn parked(&self, consumer: &str) -> Result<Vec<Parked>, Fault>;
+    fn parked(&self, consumer: &str) -> Result<Vec<ParkedRow>, Fault>;
 
     /// Returns the moves of a consumer that were made on purpose, the oldest first.
     fn history(&self, consumer: &str) -> Result<Vec<Move>, Fault>;

@@ -163,7 +163,7 @@ impl Log {
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(crate) struct Parked {
+pub(crate) struct ParkedRow {
     #[serde(deserialize_with = "exact")]
     pub(crate) index: u64,
     pub(crate) attempts: u64,

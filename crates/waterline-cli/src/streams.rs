@@ -5,7 +5,7 @@ use crate::content::{LOGS, log_record, log_rows};
 use crate::error::Fault;
 use crate::format::{At, count, cut, length, number, rate};
 use crate::print::{Cell, Report, record};
-use crate::rows::{Consumer, Halt, Live, Move, Parked, Retry, Verdict};
+use crate::rows::{Consumer, Halt, Live, Move, ParkedRow, Retry, Verdict};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ pub(crate) fn show(place: &dyn Backend, name: &str) -> Result<Report, Fault> {
         report.table(LOGS, log_rows(std::slice::from_ref(log)));
         if log.parked > 0 {
             report.line(format!(
-                "Parked jobs alone keep {} below the first one: redrive or discard them.",
+                "ParkedRow jobs alone keep {} below the first one: redrive or discard them.",
                 count(log.parked, "item")
             ));
         }
@@ -203,7 +203,7 @@ pub(crate) fn parked(place: &dyn Backend, name: &str) -> Result<Report, Fault> {
     Ok(report)
 }
 
-fn parked_row(job: &Parked, now: At) -> Vec<Cell> {
+fn parked_row(job: &ParkedRow, now: At) -> Vec<Cell> {
     vec![
         Cell::number(job.index),
         Cell::number(job.attempts),

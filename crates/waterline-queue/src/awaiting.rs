@@ -280,7 +280,7 @@ where
     loop {
         let news = members.bell().news();
         let (claim, at_once) = (claim.clone(), at_once.clone());
-        if let Some(lease) = off_thread(move || claim(at_once).map(Claimed)).await??.take() {
+        if let Some(lease) = off_thread(move || claim(at_once).map(ClaimedLease)).await??.take() {
             return Ok(Some(lease));
         }
         let mut sleep = None;
@@ -296,15 +296,15 @@ where
 }
 
 /// A job that was claimed for a future, and is put back if that is dropped too early.
-struct Claimed(Option<Lease>);
+struct ClaimedLease(Option<Lease>);
 
-impl Claimed {
+impl ClaimedLease {
     fn take(mut self) -> Option<Lease> {
         self.0.take()
     }
 }
 
-impl Drop for Claimed {
+impl Drop for ClaimedLease {
     fn drop(&mut self) {
         let Some(mut lease) = self.0.take() else { return };
         lease.leave_untaken();

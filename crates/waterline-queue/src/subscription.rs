@@ -1,7 +1,7 @@
 //! Waiting for the changes and the end of a job.
 
 use crate::handle::Queue;
-use crate::notify::subscribers::{Bell, Read, Slot, Told};
+use crate::notify::subscribers::{Read, Slot, SubscriberBell, Told};
 use crate::notify::waiting::wait_until;
 use crate::types::error::QueueError;
 use crate::types::job::{JobId, JobState};
@@ -224,7 +224,7 @@ impl Subscription {
         timeout: Duration,
     ) -> Result<Option<(usize, Seen)>, QueueError> {
         let Some(first) = subscriptions.first() else { return Ok(None) };
-        let (queue, bell) = (first.queue.clone(), Arc::new(Bell::default()));
+        let (queue, bell) = (first.queue.clone(), Arc::new(SubscriberBell::default()));
         let deadline = queue.moment().now.checked_add(timeout);
         subscriptions.iter().for_each(|one| one.slot.state.lock().bell = Some(bell.clone()));
         let found = loop {

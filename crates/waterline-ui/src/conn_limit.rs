@@ -106,7 +106,7 @@ impl All {
 
 impl Few {
     /// Gives a new connection its place, for which the oldest one may be evicted.
-    fn enter(self: &Arc<Self>, from: IpAddr, now: Instant) -> Place {
+    fn enter(self: &Arc<Self>, from: IpAddr, now: Instant) -> ConnSlot {
         let from = from.to_canonical();
         let gone = Arc::new(Notify::new());
         let mut all = self.0.lock();
@@ -118,17 +118,17 @@ impl Few {
         if let Some(closed) = closed {
             tracing::warn!(target: "waterline", %from, closed, "the page has closed connections without a whole request, since newer ones came: one address may have 16 of them, and all together have 256 places");
         }
-        Place { few: self.clone(), number, gone }
+        ConnSlot { few: self.clone(), number, gone }
     }
 }
 
-struct Place {
+struct ConnSlot {
     few: Arc<Few>,
     number: u64,
     gone: Arc<Notify>,
 }
 
-impl Place {
+impl ConnSlot {
     /// Answers the one request of a connection, unless it is evicted.
     async fn hold(self, stream: TcpStream, router: Router) {
         let answer = service_fn(|request| self.answer(request, router.clone()));
@@ -156,7 +156,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnSlot {
     fn drop(&mut self) {
         self.few.0.lock().open.remove(&self.number);
     }

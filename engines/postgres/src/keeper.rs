@@ -17,7 +17,7 @@ mod serving;
 mod thread;
 mod wishes;
 
-pub(crate) use desk::Lease;
+pub(crate) use desk::NameLease;
 use desk::{Desk, OnNotify};
 pub(crate) use wishes::{DISCARD, REDRIVE};
 
@@ -33,7 +33,7 @@ impl Keeper {
     }
 
     /// Renews this lease until the answer is dropped.
-    pub(crate) fn keep(&self, lease: Arc<Lease>) -> Result<Kept, Error> {
+    pub(crate) fn keep(&self, lease: Arc<NameLease>) -> Result<Kept, Error> {
         self.desk.work.lock().leases.push(Arc::clone(&lease));
         let kept = Kept { desk: Arc::clone(&self.desk), lease };
         self.begin()?;
@@ -95,7 +95,7 @@ impl fmt::Debug for Keeper {
 /// A lease that is renewed until this is dropped.
 pub(crate) struct Kept {
     desk: Arc<Desk>,
-    lease: Arc<Lease>,
+    lease: Arc<NameLease>,
 }
 
 impl Kept {

@@ -2,7 +2,7 @@
 
 use crate::connection::{Connection, blocking};
 use crate::error::Error;
-use crate::keeper::{Lease, Waiting};
+use crate::keeper::{NameLease, Waiting};
 use crate::lease::LeaseClock;
 use crate::store::PgStore;
 use postgres::Transaction;
@@ -107,7 +107,7 @@ impl PgProgress {
         }
         let Taken { mine, saves, saved } = taken?;
         let done = saved.as_ref().map(|saved| saved.done.clone()).unwrap_or_default();
-        let lease = Lease::new(name, mine, tenure.clone(), LeaseClock::new(asked, options.ttl));
+        let lease = NameLease::new(name, mine, tenure.clone(), LeaseClock::new(asked, options.ttl));
         let kept = store.keeper().keep(lease)?;
         self.life = Some(Life { mine, saves, done, lowest_piece: 0, kept });
         Ok(saved)

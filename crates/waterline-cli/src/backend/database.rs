@@ -8,7 +8,7 @@ use crate::advice;
 use crate::args::{self, Change};
 use crate::error::Fault;
 use crate::format::At;
-use crate::rows::{self, Consumer, Jobs, Log, Move, Parked, Periodic, Whole, Worker, read};
+use crate::rows::{self, Consumer, Jobs, Log, Move, ParkedRow, Periodic, Whole, Worker, read};
 use waterline_postgres::postgres::config::{Host, SslMode};
 use waterline_postgres::postgres::{Config, NoTls};
 use waterline_postgres::{PgOptions, PgStore};
@@ -72,7 +72,7 @@ impl Backend for Database {
         Ok(Vec::new())
     }
 
-    fn parked(&self, consumer: &str) -> Result<Vec<Parked>, Fault> {
+    fn parked(&self, consumer: &str) -> Result<Vec<ParkedRow>, Fault> {
         read(self.store.parked(consumer)?)
     }
 

@@ -6,7 +6,7 @@ use crate::advice;
 use crate::args::{self, Change};
 use crate::error::Fault;
 use crate::format::{At, plain};
-use crate::rows::{self, Consumer, Jobs, Log, Move, Parked, Periodic, Whole, Worker, read};
+use crate::rows::{self, Consumer, Jobs, Log, Move, ParkedRow, Periodic, Whole, Worker, read};
 use std::fs;
 use std::path::{Path, PathBuf};
 use waterline::{Store, StoreOptions};
@@ -47,7 +47,7 @@ impl Backend for Files {
         read(self.store.logs()?)
     }
 
-    fn parked(&self, consumer: &str) -> Result<Vec<Parked>, Fault> {
+    fn parked(&self, consumer: &str) -> Result<Vec<ParkedRow>, Fault> {
         read(self.store.parked(consumer)?)
     }
 

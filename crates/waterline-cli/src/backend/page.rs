@@ -8,7 +8,7 @@ use crate::args::{self, Change, QueueChange};
 use crate::error::Fault;
 use crate::format::At;
 use crate::rows::{
-    self, Consumer, Counts, Job, Jobs, Live, Log, Move, OldestReady, Parked, Periodic, Whole, Worker, read,
+    self, Consumer, Counts, Job, Jobs, Live, Log, Move, OldestReady, ParkedRow, Periodic, Whole, Worker, read,
 };
 use serde_json::{Value, json};
 use ureq::http::StatusCode;
@@ -172,7 +172,7 @@ impl Backend for Page {
         read(self.client.get("saved", &[])?["logs"].take())
     }
 
-    fn parked(&self, consumer: &str) -> Result<Vec<Parked>, Fault> {
+    fn parked(&self, consumer: &str) -> Result<Vec<ParkedRow>, Fault> {
         read(self.all_of("parked", consumer, "jobs", "from")?)
     }
 

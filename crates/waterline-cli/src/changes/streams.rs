@@ -59,7 +59,7 @@ pub(super) fn discards(name: &str, many: u64) -> String {
     format!("discard {} of {name:?}, so that nothing runs them any more", count(many, "parked job"))
 }
 
-fn find<'p>(parked: &'p [rows::Parked], name: &str, index: u64) -> Result<&'p rows::Parked, Fault> {
+fn find<'p>(parked: &'p [rows::ParkedRow], name: &str, index: u64) -> Result<&'p rows::ParkedRow, Fault> {
     let job = parked.iter().find(|job| job.index == index);
     job.ok_or_else(|| Error::NotParked { name: name.to_owned(), index }.into())
 }

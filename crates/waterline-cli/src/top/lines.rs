@@ -19,7 +19,7 @@ const LOST: usize = 3;
 
 /// The style of a text, with a colour where colours are wanted.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum Paint {
     Plain,
     Faint,
     Head,
@@ -27,7 +27,7 @@ enum Look {
     Bad,
 }
 
-impl Look {
+impl Paint {
     fn style(self, colour: bool) -> Style {
         let style = Style::default();
         match self {
@@ -43,7 +43,7 @@ impl Look {
 }
 
 /// The columns of a row, and the lines below it.
-type Row = (Vec<Part>, Vec<(String, Look)>);
+type Row = (Vec<LineCell>, Vec<(String, Paint)>);
 
 /// Makes lines of one width and with or without colours.
 struct Pen {
@@ -52,38 +52,45 @@ struct Pen {
 }
 
 /// A cell of a row, aligned left or right.
-enum Part {
+enum LineCell {
     Left(String),
     Right(String),
 }
 
 impl Pen {
-    fn line(&self, text: &str, look: Look) -> Line<'static> {
+    fn line(&self, text: &str, look: Paint) -> Line<'static> {
         Line::from(Span::styled(fit(&plain(text), self.width), look.style(self.colour)))
     }
 
     /// Lays out rows in columns as wide as needed, each with its lines below it.
     fn table(&self, head: &[&str], rows: Vec<Row>) -> Vec<Line<'static>> {
-        let text = |part: &Part| match part {
-            Part::Left(text) | Part::Right(text) => text.width(),
+        let text = |part: &LineCell| match part {
+            LineCell::Left(text) | LineCell::Right(text) => text.width(),
         };
         let widths: Vec<usize> = (0..head.len())
             .map(|at| rows.iter().map(|(parts, _)| text(&parts[at])).chain([head[at].width()]).max().unwrap_or(0))
             .collect();
-        let join = |parts: &[Part]| {
+        let join = |parts: &[LineCell]| {
             let padded = parts.iter().zip(&widths).map(|(part, width)| match part {
-                Part::Left(text) => format!("{text}{}", " ".repeat(width.saturating_sub(text.width()))),
-                Part::Right(text) => format!("{}{text}", " ".repeat(width.saturating_sub(text.width()))),
+                LineCell::Left(text) => format!("{text}{}", " ".repeat(width.saturating_sub(text.width()))),
+                LineCell::Right(text) => format!("{}{text}", " ".repeat(width.saturating_sub(text.width()))),
             });
             padded.collect::<Vec<_>>().join("  ")
         };
-        let is_right = |at: usize| rows.first().is_some_and(|(parts, _)| matches!(parts[at], Part::Right(_)));
-        let heads: Vec<_> = (0..head.len())
-            .map(|at| if is_right(at) { Part::Right(head[at].to_owned()) } else { Part::Left(head[at].to_owned()) })
-            .collect();
-        let mut lines = vec![self.line(&join(&heads), Look::Head)];
+        let is_right = |at: usize| rows.first().is_some_and(|(parts, _)| matches!(parts[at], LineCell::Right(_)));
+        let heads: Vec<_> =
+            (0..head.len())
+                .map(|at| {
+                    if is_right(at) {
+                        LineCell::Right(head[at].to_owned())
+                    } else {
+                        LineCell::Left(head[at].to_owned())
+                    }
+                })
+                .collect();
+        let mut lines = vec![self.line(&join(&heads), Paint::Head)];
         for (parts, said) in &rows {
-            lines.push(self.line(&join(parts), Look::Plain));
+            lines.push(self.line(&join(parts), Paint::Plain));
             lines.extend(said.iter().map(|(text, look)| self.line(&format!("  {text}"), *look)));
         }
         lines
@@ -111,8 +118,8 @@ pub(super) fn all(top: &Top, width: u16, colour: bool) -> (Vec<Line<'static>>, V
     let pen = Pen { width: usize::from(width), colour };
     let (mut head, mut body) = (Vec::new(), Vec::new());
     if let Some(seen) = &top.seen {
-        head.push(pen.line(&format!("waterline  {}", seen.at.clock()), Look::Head));
-        head.push(pen.line(&format!("({})", seen.freshness), Look::Faint));
+        head.push(pen.line(&format!("waterline  {}", seen.at.clock()), Paint::Head));
+        head.push(pen.line(&format!("({})", seen.freshness), Paint::Faint));
         let (text, look) = summary(seen);
         head.push(pen.line(&text, look));
         body = streams(&pen, seen, &top.histories);
@@ -120,27 +127,27 @@ pub(super) fn all(top: &Top, width: u16, colour: bool) -> (Vec<Line<'static>>, V
         body.extend(queues(&pen, seen, &top.histories));
     }
     if let Some(failed) = &top.failed {
-        head.push(pen.line(&format!("the last look has failed: {failed}"), Look::Bad));
+        head.push(pen.line(&format!("the last look has failed: {failed}"), Paint::Bad));
     }
     head.push(Line::default());
-    (head, body, pen.line("q quits, arrows scroll", Look::Faint))
+    (head, body, pen.line("q quits, arrows scroll", Paint::Faint))
 }
 
 /// Says how many need an operator.
-fn summary(seen: &Seen) -> (String, Look) {
+fn summary(seen: &Seen) -> (String, Paint) {
     let stuck = seen.consumers.iter().filter(|consumer| consumer.all_advice().any(Advice::needs_you)).count()
         + seen.queues.iter().filter(|queue| queue.as_ref().map_or(true, Queue::needs_you)).count();
     match (stuck, seen.consumers.len() + seen.queues.len()) {
-        (_, 0) => ("There is no consumer and no queue.".to_owned(), Look::Plain),
-        (0, _) => ("Nothing needs you.".to_owned(), Look::Good),
-        (1, all) => (format!("1 of {all} needs you."), Look::Bad),
-        (stuck, all) => (format!("{stuck} of {all} need you."), Look::Bad),
+        (_, 0) => ("There is no consumer and no queue.".to_owned(), Paint::Plain),
+        (0, _) => ("Nothing needs you.".to_owned(), Paint::Good),
+        (1, all) => (format!("1 of {all} needs you."), Paint::Bad),
+        (stuck, all) => (format!("{stuck} of {all} need you."), Paint::Bad),
     }
 }
 
 fn streams(pen: &Pen, seen: &Seen, histories: &Histories) -> Vec<Line<'static>> {
     if seen.consumers.is_empty() {
-        return vec![pen.line("There is no consumer.", Look::Faint)];
+        return vec![pen.line("There is no consumer.", Paint::Faint)];
     }
     let row = |consumer: &Consumer| {
         let live = consumer.live.as_ref();
@@ -148,14 +155,14 @@ fn streams(pen: &Pen, seen: &Seen, histories: &Histories) -> Vec<Line<'static>> 
         let lag = live.map_or_else(|| lag_in_log(seen, consumer), |live| live.lag);
         let left = live.and_then(|live| live.seconds_left).and_then(|left| Duration::try_from_secs_f64(left).ok());
         let parts = vec![
-            Part::Left(plain(&consumer.name)),
+            LineCell::Left(plain(&consumer.name)),
             maybe(consumer.last_processed),
             maybe(head),
             maybe(lag),
-            Part::Right(histories.rate(&consumer.name).map_or_else(dash, rate)),
-            Part::Right(left.map_or_else(dash, length)),
-            Part::Right(number(consumer.parked)),
-            Part::Left(histories.of_stream(&consumer.name, PLOT)),
+            LineCell::Right(histories.rate(&consumer.name).map_or_else(dash, rate)),
+            LineCell::Right(left.map_or_else(dash, length)),
+            LineCell::Right(number(consumer.parked)),
+            LineCell::Left(histories.of_stream(&consumer.name, PLOT)),
         ];
         (parts, of_stream(consumer))
     };
@@ -169,8 +176,8 @@ fn dash() -> String {
     "-".to_owned()
 }
 
-fn maybe(value: Option<u64>) -> Part {
-    Part::Right(value.map_or_else(dash, number))
+fn maybe(value: Option<u64>) -> LineCell {
+    LineCell::Right(value.map_or_else(dash, number))
 }
 
 /// A store does not know who reads a log. Mostly it is the consumer of the same name.
@@ -183,7 +190,7 @@ fn lag_in_log(seen: &Seen, consumer: &Consumer) -> Option<u64> {
 }
 
 /// Returns the lines below a consumer: why it does not move, what is left over, and what helps.
-fn of_stream(consumer: &Consumer) -> Vec<(String, Look)> {
+fn of_stream(consumer: &Consumer) -> Vec<(String, Paint)> {
     // For a consumer that is only saved, its life says the same in fewer words.
     let is_plain = |advice: &&Advice| advice.reason != "saved";
     let saved = match consumer.life_open {
@@ -193,41 +200,41 @@ fn of_stream(consumer: &Consumer) -> Vec<(String, Look)> {
         None => Some("only its process knows if it runs"),
     };
     let said = consumer.all_advice().filter(is_plain).flat_map(of_advice);
-    saved.map(|saved| (saved.to_owned(), Look::Faint)).into_iter().chain(said).collect()
+    saved.map(|saved| (saved.to_owned(), Paint::Faint)).into_iter().chain(said).collect()
 }
 
-fn of_advice(advice: &Advice) -> impl Iterator<Item = (String, Look)> {
+fn of_advice(advice: &Advice) -> impl Iterator<Item = (String, Paint)> {
     let look = match advice.verdict {
-        Verdict::GoesWell => Look::Good,
-        Verdict::NeedsYou => Look::Bad,
-        Verdict::Waits => Look::Plain,
+        Verdict::GoesWell => Paint::Good,
+        Verdict::NeedsYou => Paint::Bad,
+        Verdict::Waits => Paint::Plain,
     };
     let help = [Some(advice.help.clone()), advice.command.clone()].into_iter().flatten();
-    let help = help.filter(|help| !help.is_empty()).map(|help| (format!("  {help}"), Look::Faint));
+    let help = help.filter(|help| !help.is_empty()).map(|help| (format!("  {help}"), Paint::Faint));
     std::iter::once((advice.sentence.clone(), look)).chain(help)
 }
 
 fn queues(pen: &Pen, seen: &Seen, histories: &Histories) -> Vec<Line<'static>> {
     if seen.queues.is_empty() {
-        return vec![pen.line("There is no queue.", Look::Faint)];
+        return vec![pen.line("There is no queue.", Paint::Faint)];
     }
     let row = |queue: &Result<Queue, (String, String)>| {
         let name = queue.as_ref().map_or_else(|(name, _)| name, |queue| &queue.name);
         let known = queue.as_ref().ok();
         let of = |number: fn(&Queue) -> u64| maybe(known.map(number));
-        let speed = |speed: fn(&Queue) -> Option<f64>| Part::Right(known.and_then(speed).map_or_else(dash, rate));
+        let speed = |speed: fn(&Queue) -> Option<f64>| LineCell::Right(known.and_then(speed).map_or_else(dash, rate));
         let oldest = known.and_then(|queue| queue.oldest_ready.as_ref());
         let parts = vec![
-            Part::Left(plain(name)),
+            LineCell::Left(plain(name)),
             of(|queue| queue.counts.ready),
             of(|queue| queue.counts.running),
             of(|queue| queue.counts.scheduled),
             of(|queue| queue.counts.waiting),
             of(|queue| queue.counts.dead),
-            Part::Right(oldest.map_or_else(dash, |oldest| length(Duration::from_millis(oldest.age_ms)))),
+            LineCell::Right(oldest.map_or_else(dash, |oldest| length(Duration::from_millis(oldest.age_ms)))),
             speed(|queue| queue.pushes_per_second),
             speed(|queue| queue.ends_per_second),
-            Part::Left(histories.of_queue(name, PLOT)),
+            LineCell::Left(histories.of_queue(name, PLOT)),
         ];
         let workers = seen.workers.get(name).into_iter().flat_map(of_workers);
         (parts, of_queue(queue.as_ref()).into_iter().chain(workers).collect())
@@ -239,25 +246,25 @@ fn queues(pen: &Pen, seen: &Seen, histories: &Histories) -> Vec<Line<'static>> {
 }
 
 /// Returns the lines below a queue.
-fn of_queue(queue: Result<&Queue, &(String, String)>) -> Vec<(String, Look)> {
+fn of_queue(queue: Result<&Queue, &(String, String)>) -> Vec<(String, Paint)> {
     match queue {
         Ok(queue) => queue.all_advice().flat_map(of_advice).collect(),
-        Err((_, error)) => vec![(error.clone(), Look::Bad)],
+        Err((_, error)) => vec![(error.clone(), Paint::Bad)],
     }
 }
 
 /// Returns a line for all workers of a queue, and one for each of the first silent workers that
 /// still have jobs.
-fn of_workers(workers: &Result<Vec<Worker>, String>) -> Vec<(String, Look)> {
+fn of_workers(workers: &Result<Vec<Worker>, String>) -> Vec<(String, Paint)> {
     let workers = match workers {
         Ok(workers) => workers,
-        Err(error) => return vec![(error.clone(), Look::Bad)],
+        Err(error) => return vec![(error.clone(), Paint::Bad)],
     };
     let lost = || workers.iter().filter(|worker| worker.busy > 0).filter_map(|worker| Some((worker, worker.lost()?)));
-    let line = |(worker, lost): (&Worker, String)| (format!("  {}: {lost}", worker.shown()), Look::Bad);
+    let line = |(worker, lost): (&Worker, String)| (format!("  {}: {lost}", worker.shown()), Paint::Bad);
     let more = lost().count().saturating_sub(LOST) as u64;
-    let more = (more > 0).then(|| (format!("  and {} more", count(more, "worker")), Look::Bad));
-    std::iter::once((summed(workers), Look::Faint)).chain(lost().take(LOST).map(line)).chain(more).collect()
+    let more = (more > 0).then(|| (format!("  and {} more", count(more, "worker")), Paint::Bad));
+    std::iter::once((summed(workers), Paint::Faint)).chain(lost().take(LOST).map(line)).chain(more).collect()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use crate::awaiting::keeper::Waiting;
 use crate::notify::subscribers::Told;
-use crate::notify::watchers::{QueueChange, Waiting as Changes};
+use crate::notify::watchers::{QueueChange, WatcherState};
 use crate::subscription::{Seen, Subscription, has_ended};
 use crate::types::error::QueueError;
 use crate::types::job::JobState;
@@ -167,7 +167,7 @@ impl Watch {
         loop {
             let calls = self.buffer.waiting.lock().calls;
             let sleep = wait.sleep();
-            let look = |waiting: &mut Changes| match waiting.next() {
+            let look = |waiting: &mut WatcherState| match waiting.next() {
                 None => (waiting.calls != calls).then_some(None),
                 change => Some(change),
             };

@@ -2,7 +2,7 @@
 
 use crate::awaiting::off_thread::off_thread;
 use crate::handle::{Queue, WeakQueue};
-use crate::notify::kept::{Attendance, Kept};
+use crate::notify::kept::{Attendance, WaitingTasks};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
@@ -59,7 +59,7 @@ fn ensure_keeper(queue: &Queue) {
 /// The duty of the keeper. If it is dropped too early, as by a runtime that shuts down, the tasks
 /// that wait elsewhere start another one.
 struct Duty {
-    kept: Arc<Kept>,
+    kept: Arc<WaitingTasks>,
     /// Weak, so that the keeper does not keep the queue open.
     queue: WeakQueue,
     is_over: bool,

@@ -42,14 +42,14 @@ pub(super) const SOME: usize = 8;
 /// The queues of a store.
 pub(crate) struct Embedded {
     pub(super) store: Store,
-    kept: Arc<Kept>,
+    kept: Arc<OpenStates>,
     /// The queue that was opened by this value. Nearly every call is about it, and takes no lock.
     opened: OnceLock<(QueueNo, Weak<QueueState>)>,
 }
 
 /// The queues that are open in a store.
 #[derive(Default)]
-struct Kept {
+struct OpenStates {
     open: OpenQueues,
     states: Mutex<HashMap<QueueNo, Weak<QueueState>>>,
 }

@@ -13,26 +13,26 @@ use std::sync::Arc;
 
 /// The lines of kinds that may have a job, and the turns of the limits of kinds.
 #[derive(Clone, Default)]
-pub(crate) struct KindLines(Arc<Known>);
+pub(crate) struct KindLines(Arc<KnownLines>);
 
 #[derive(Clone, Default)]
-struct Known {
+struct KnownLines {
     /// In each lane, an index below which the line has no entry; `u64::MAX`: it has none at all.
     lines: BTreeMap<Arc<str>, [u64; LANES]>,
     /// The lines of each lane by these indices. Users may make up any number of kinds, and a claim
     /// looks at the first lines alone.
-    by_index: [BTreeSet<Place>; LANES],
+    by_index: [BTreeSet<LinePlace>; LANES],
     /// The places in the log of limits that have a place at which it is the turn of the limit of a
     /// kind. A claim of other kinds finds nothing there, and leaves it where it is.
     turns: BTreeMap<u64, Arc<str>>,
 }
 
 /// The index from which a job is looked for in a line, and the kind of that.
-pub(crate) type Place = (u64, Arc<str>);
+pub(crate) type LinePlace = (u64, Arc<str>);
 
-impl Known {
+impl KnownLines {
     /// Returns the lines of these kinds: by their names, unless there are fewer lines than names.
-    fn lines_of<'a>(&'a self, kinds: Option<&'a [String]>) -> Box<dyn Iterator<Item = Line<'a>> + 'a> {
+    fn lines_of<'a>(&'a self, kinds: Option<&'a [String]>) -> Box<dyn Iterator<Item = KindLine<'a>> + 'a> {
         match kinds {
             Some(kinds) if kinds.len() < self.lines.len() => {
                 Box::new(kinds.iter().filter_map(|kind| self.lines.get_key_value(&kind[..])))
@@ -55,7 +55,7 @@ impl Known {
     }
 }
 
-type Line<'a> = (&'a Arc<str>, &'a [u64; LANES]);
+type KindLine<'a> = (&'a Arc<str>, &'a [u64; LANES]);
 
 impl KindLines {
     pub(crate) fn is_empty(&self) -> bool {
@@ -72,18 +72,18 @@ impl KindLines {
         if kinds.is_none() {
             return self.0.by_index.iter().map(|lane| lane.len() as u64).sum();
         }
-        let lanes = |(_, next): Line<'_>| next.iter().filter(|next| **next < u64::MAX).count() as u64;
+        let lanes = |(_, next): KindLine<'_>| next.iter().filter(|next| **next < u64::MAX).count() as u64;
         self.0.lines_of(kinds).map(lanes).sum()
     }
 
     /// Returns the lines that may have a job in this lane, by the indices from which it is looked
     /// for.
-    pub(crate) fn in_lane(&self, lane: usize) -> impl Iterator<Item = &Place> {
+    pub(crate) fn in_lane(&self, lane: usize) -> impl Iterator<Item = &LinePlace> {
         self.0.by_index[lane].iter()
     }
 
     /// Returns the same of these kinds alone.
-    pub(crate) fn of_kinds(&self, lane: usize, kinds: &[String]) -> Vec<Place> {
+    pub(crate) fn of_kinds(&self, lane: usize, kinds: &[String]) -> Vec<LinePlace> {
         if self.0.by_index[lane].is_empty() {
             return Vec::new();
         }
@@ -94,7 +94,7 @@ impl KindLines {
     }
 
     /// Returns the line behind this one in a lane.
-    pub(crate) fn behind(&self, lane: usize, place: Option<&Place>) -> Option<Place> {
+    pub(crate) fn behind(&self, lane: usize, place: Option<&LinePlace>) -> Option<LinePlace> {
         let lines = &self.0.by_index[lane];
         let next = match place {
             Some(place) => lines.range((Bound::Excluded(place), Bound::Unbounded)).next(),

@@ -1,9 +1,9 @@
 //! Looks at what is stored of a queue: its jobs, state by state.
 
 use crate::embedded::codec::entry;
-use crate::embedded::codec::limit::{JOB, Record};
+use crate::embedded::codec::limit::{JOB, LimitRecord};
 use crate::embedded::keys::{List, name_of_limit, number_of_entry, split_entry, split_held};
-use crate::embedded::kind_lines::Place as LinePlace;
+use crate::embedded::kind_lines::LinePlace;
 use crate::embedded::state::QueueState;
 use crate::types::error::QueueError;
 use crate::types::info::JobInfo;
@@ -264,7 +264,7 @@ impl Look<'_> {
     pub(crate) fn each_limit(
         &self,
         from: &str,
-        mut each: impl FnMut(&str, &Record) -> Result<bool, QueueError>,
+        mut each: impl FnMut(&str, &LimitRecord) -> Result<bool, QueueError>,
     ) -> Result<(), QueueError> {
         let KeyRange { to, .. } = KeyRange::prefix(&self.queue.keys.all_limits());
         let range = KeyRange { from: self.queue.keys.limit(from), to };
@@ -272,7 +272,7 @@ impl Look<'_> {
             let (key, bytes) = pair?;
             let Some(name) = name_of_limit(&key) else { continue };
             // A record that cannot be read is made anew by the next claim.
-            let record = Record::decode(&self.queue.name, name, &bytes).ok().filter(|record| record.held > 0);
+            let record = LimitRecord::decode(&self.queue.name, name, &bytes).ok().filter(|record| record.held > 0);
             if let Some(record) = record
                 && !each(name, &record)?
             {

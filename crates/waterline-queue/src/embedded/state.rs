@@ -1,6 +1,6 @@
 //! The state of an open queue: its part in each batch, and the leases of its running jobs.
 
-use crate::embedded::codec::durations::{Pair, Record};
+use crate::embedded::codec::durations::{DurationsRecord, Pair};
 use crate::embedded::codec::head::{FREED, Head};
 use crate::embedded::codec::kept::decode_change;
 use crate::embedded::codec::push::decode_pushes;
@@ -328,7 +328,7 @@ impl Live {
 impl QueueState {
     /// Returns the record of the durations of a kind.
     pub(crate) fn record_of(&self, kind: &str, durations: Durations) -> Pair {
-        let record = Record { durations, at: self.moment().wall };
+        let record = DurationsRecord { durations, at: self.moment().wall };
         (self.keys.durations(kind), record.encode(&self.name, kind))
     }
 
@@ -430,7 +430,7 @@ fn refusal(error: BoxError) -> BoxError {
 mod tests {
     use crate::Clock;
     use crate::accept::Accept;
-    use crate::embedded::step::Claim;
+    use crate::embedded::step::ClaimResult;
     use crate::handle::Queue;
     use crate::notify::watchers::QueueChange;
     use crate::types::job::{JobState, Retention};
@@ -466,7 +466,7 @@ mod tests {
             step.push_bounded(std::slice::from_ref(&push), &mut Vec::new())?;
             step.claim(&others)
         });
-        assert!(!matches!(claim.expect("it is written"), Claim::Job(_)));
+        assert!(!matches!(claim.expect("it is written"), ClaimResult::Job(_)));
         assert_ne!(queue.shared.bell.news(), news);
     }
 

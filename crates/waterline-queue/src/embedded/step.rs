@@ -4,7 +4,7 @@
 //! [`rules`](crate::rules) decide where to.
 
 use crate::embedded::txn::Txn;
-use crate::embedded::txn::edges::Ending;
+use crate::embedded::txn::edges::UntoldEnd;
 use crate::engine::Claimed;
 use crate::types::error::{QueueError, is_damage};
 use crate::types::events::Event;
@@ -29,7 +29,7 @@ mod time;
 
 /// The answer to a claim.
 #[derive(Clone, Debug)]
-pub(crate) enum Claim {
+pub(crate) enum ClaimResult {
     Job(Box<Claimed>),
     Nothing,
     /// Only stale entries so far: look again.
@@ -42,7 +42,7 @@ pub(crate) struct Step<'s, 'k> {
     /// The periodic jobs that are registered, if one may have a tick.
     periodics: Vec<Arc<Periodic>>,
     /// Ends that still have to be told to those who wait for them.
-    endings: VecDeque<Ending>,
+    endings: VecDeque<UntoldEnd>,
     /// Whether it tells ends.
     is_telling: bool,
     /// Whether it has claimed a job, and may claim another one.

@@ -45,7 +45,9 @@ impl StoredKind {
             Self::Head => Head::decode(queue, bytes).ok().map(|head| head.encode(queue)),
             Self::Number => decode_number(queue, bytes).ok().map(|number| encode_number(queue, number)),
             Self::Mark => Marked::decode(queue, id, bytes).ok().map(|marked| marked.encode(queue, id)),
-            Self::Durations => durations::Record::decode(queue, id, bytes).ok().map(|record| record.encode(queue, id)),
+            Self::Durations => {
+                durations::DurationsRecord::decode(queue, id, bytes).ok().map(|record| record.encode(queue, id))
+            }
             Self::Periodic => Last::decode(queue, id, bytes).ok().map(|last| last.encode(queue, id)),
             Self::Entry => {
                 let read = entry::id_in(queue, id.as_bytes(), bytes).ok();

@@ -4,7 +4,7 @@ use crate::embedded::codec::durations::Pair;
 use crate::embedded::engine::{Embedded, SOME};
 use crate::embedded::intent::{Steps, call, call_on};
 use crate::embedded::state::QueueState;
-use crate::embedded::step::{Claim, Step};
+use crate::embedded::step::{ClaimResult, Step};
 use crate::embedded::txn::AT_ONCE;
 use crate::engine;
 use crate::engine::{Beside, Edit, Ending, Held, QueueNo, Turned};
@@ -48,7 +48,7 @@ impl Embedded {
         let durations: Vec<_> = places.iter().zip(ends).filter_map(record).collect();
         let ends = ends.iter().map(|Ending { job, end, data, .. }| (job.clone(), end.clone(), data.clone()));
         let ends: Vec<_> = places.into_iter().zip(ends).collect();
-        let turn = Turn { ends, durations, from, beside, has_effects: !effects.is_empty() };
+        let turn = TurnIntent { ends, durations, from, beside, has_effects: !effects.is_empty() };
         let doing = match beside {
             _ if turn.ends.is_empty() => "claim a job",
             Beside::Alone => "end a job",
@@ -91,19 +91,19 @@ impl Embedded {
 }
 
 /// A job, its end, and the data that it leaves.
-type Report = (Held, End, Option<Vec<u8>>);
+type EndReport = (Held, End, Option<Vec<u8>>);
 
 /// A turn, ready to be made in a batch.
-struct Turn {
+struct TurnIntent {
     /// The ends, each with the place of its queue.
-    ends: Vec<(usize, Report)>,
+    ends: Vec<(usize, EndReport)>,
     durations: Vec<(usize, Pair)>,
     from: Option<(usize, engine::Claim)>,
     beside: Beside,
     has_effects: bool,
 }
 
-impl Turn {
+impl TurnIntent {
     fn run(&self, steps: &mut Steps<'_, '_>, queues: usize) -> Result<Turned, BoxError> {
         // The ends of others are not to wait for a record that somebody has to mend.
         let skips_damage = !self.has_effects && self.beside != Beside::Alone;
@@ -150,7 +150,7 @@ impl Turn {
 fn claim_many(step: &mut Step<'_, '_>, claim: &engine::Claim, turned: &mut Turned) -> Result<(), BoxError> {
     for _ in 0..claim.most {
         match step.claim(&claim.wanted)? {
-            Claim::Job(claimed) => {
+            ClaimResult::Job(claimed) => {
                 let was_last = claimed.row.is_claimed_alone();
                 turned.claimed.push(*claimed);
                 if was_last {
@@ -158,11 +158,11 @@ fn claim_many(step: &mut Step<'_, '_>, claim: &engine::Claim, turned: &mut Turne
                 }
                 step.has_claimed = true;
             }
-            Claim::Again => {
+            ClaimResult::Again => {
                 turned.again = turned.claimed.is_empty();
                 return Ok(());
             }
-            Claim::Nothing => {
+            ClaimResult::Nothing => {
                 if turned.claimed.is_empty() {
                     // No job waits for this, so it may take longer.
                     step.run_maintenance(AT_ONCE)?;

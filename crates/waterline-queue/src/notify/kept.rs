@@ -7,10 +7,10 @@ use waterline::seam::{Called, Tasks, wait_at};
 /// The tasks that wait in a queue. While there is one, a *keeper* runs what falls due, for all of
 /// them: so a thousand waiting tasks look at the clock no more often than one does.
 #[derive(Default)]
-pub(crate) struct Kept(Mutex<State>);
+pub(crate) struct WaitingTasks(Mutex<TaskState>);
 
 #[derive(Default)]
-struct State {
+struct TaskState {
     waiting: usize,
     is_kept: bool,
     /// Counts the calls of the keeper.
@@ -19,14 +19,14 @@ struct State {
     keeper: Tasks,
 }
 
-impl State {
+impl TaskState {
     fn ring(&mut self, called: &mut Called) {
         self.rings += 1;
         self.keeper.call(usize::MAX, called);
     }
 }
 
-impl Kept {
+impl WaitingTasks {
     /// Makes the keeper look again, since something falls due sooner.
     pub(crate) fn ring(&self, called: &mut Called) {
         self.0.lock().ring(called);
@@ -58,10 +58,10 @@ impl Kept {
 }
 
 /// Counts as a waiting task until it is dropped.
-pub(crate) struct Attendance(Arc<Kept>);
+pub(crate) struct Attendance(Arc<WaitingTasks>);
 
 impl Attendance {
-    pub(crate) fn new(kept: &Arc<Kept>) -> Self {
+    pub(crate) fn new(kept: &Arc<WaitingTasks>) -> Self {
         kept.0.lock().waiting += 1;
         Self(kept.clone())
     }

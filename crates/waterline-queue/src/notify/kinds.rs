@@ -14,14 +14,14 @@ pub(crate) struct Kinds(RwLock<Known>);
 
 #[derive(Default)]
 struct Known {
-    all: HashMap<String, Kind>,
+    all: HashMap<String, SeenKind>,
     /// What happens to a job that the runner has no handler for. `None`: there is no runner.
     unknown: Option<Fate>,
     /// True if there is no room for another kind without a handler.
     is_full: bool,
 }
 
-struct Kind {
+struct SeenKind {
     is_handled: bool,
     is_pushed: AtomicBool,
 }
@@ -45,7 +45,7 @@ impl Kinds {
             // Another thread was faster.
             return None;
         }
-        known.all.insert(kind.to_owned(), Kind { is_handled: false, is_pushed: AtomicBool::new(true) });
+        known.all.insert(kind.to_owned(), SeenKind { is_handled: false, is_pushed: AtomicBool::new(true) });
         known.count();
         known.unknown.map(|fate| Line::Unhandled { kind: kind.to_owned(), fate })
     }
@@ -57,7 +57,7 @@ impl Kinds {
             match known.all.get_mut(kind) {
                 Some(kind) => kind.is_handled = true,
                 None => {
-                    let new = Kind { is_handled: true, is_pushed: AtomicBool::new(false) };
+                    let new = SeenKind { is_handled: true, is_pushed: AtomicBool::new(false) };
                     known.all.insert(kind.to_owned(), new);
                 }
             }

@@ -28,20 +28,20 @@ const BURST: u32 = 10;
 #[derive(Default)]
 pub(crate) struct Lines {
     waiting: Mutex<VecDeque<Line>>,
-    dead: Mutex<BatchSizer>,
-    untold: Mutex<BatchSizer>,
+    dead: Mutex<LinePace>,
+    untold: Mutex<LinePace>,
 }
 
 /// The pace of the lines about dead jobs, and of others that may be many.
 #[derive(Default)]
-struct BatchSizer {
+struct LinePace {
     /// When the lines so far would have been written, one after each pause.
     until: Option<Instant>,
     /// How many dead jobs there were since the last line.
     left_out: u64,
 }
 
-impl BatchSizer {
+impl LinePace {
     /// Adds `of` jobs. Returns how many a line stands for; `None`: it is too soon for one.
     fn count(&mut self, now: Instant, of: u64) -> Option<u64> {
         self.left_out += of;
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn lines_about_dead_jobs_are_paced_and_count_each_once() {
-        let (mut pace, begin) = (BatchSizer::default(), time::now());
+        let (mut pace, begin) = (LinePace::default(), time::now());
         let mut told = Vec::new();
         // A hundred die in five seconds, and one a while after them.
         let times = (0..100).map(|n| Duration::from_millis(50 * n)).chain([Duration::from_secs(60)]);

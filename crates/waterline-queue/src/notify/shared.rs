@@ -3,7 +3,7 @@
 use crate::notify::averages::Averages;
 use crate::notify::bell::Bell;
 #[cfg(feature = "tokio")]
-use crate::notify::kept::Kept;
+use crate::notify::kept::WaitingTasks;
 use crate::notify::kinds::Kinds;
 use crate::notify::lines;
 use crate::notify::lines::Lines;
@@ -49,7 +49,7 @@ pub struct Shared {
     /// The tasks to wake once no lock is held.
     called: Mutex<Called>,
     #[cfg(feature = "tokio")]
-    pub(crate) kept: Arc<Kept>,
+    pub(crate) kept: Arc<WaitingTasks>,
     /// The slots of the runner; 0: there is none.
     slots: AtomicUsize,
     pub(crate) at_work: AtWork,

@@ -26,7 +26,7 @@ pub(crate) struct Told {
     pub(crate) progress: Option<JobProgress>,
     /// True if a read has announced this state, which the write that made it may announce again.
     pub(crate) is_by_look: bool,
-    pub(crate) bell: Option<Arc<Bell>>,
+    pub(crate) bell: Option<Arc<SubscriberBell>>,
     pub(crate) tasks: Tasks,
 }
 
@@ -48,7 +48,7 @@ impl Slot {
 
 /// Wakes a thread that waits for several jobs at once.
 #[derive(Default)]
-pub(crate) struct Bell {
+pub(crate) struct SubscriberBell {
     pub(crate) rung: Mutex<u64>,
     pub(crate) changed: Condvar,
 }

@@ -42,12 +42,12 @@ pub enum QueueChange {
 
 #[derive(Default)]
 pub(crate) struct Buffer {
-    pub(crate) waiting: Mutex<Waiting>,
+    pub(crate) waiting: Mutex<WatcherState>,
     pub(crate) changed: Condvar,
 }
 
 #[derive(Default)]
-pub(crate) struct Waiting {
+pub(crate) struct WatcherState {
     pub(crate) changes: VecDeque<QueueChange>,
     pub(crate) missed: u64,
     /// Counts the changes, and the calls to look at the clock again.
@@ -55,7 +55,7 @@ pub(crate) struct Waiting {
     pub(crate) tasks: Tasks,
 }
 
-impl Waiting {
+impl WatcherState {
     pub(crate) fn next(&mut self) -> Option<QueueChange> {
         match std::mem::take(&mut self.missed) {
             0 => self.changes.pop_front(),
@@ -66,7 +66,7 @@ impl Waiting {
 
 impl Buffer {
     /// Wakes the waiting threads now, and the tasks later, by this list.
-    fn call(&self, waiting: &mut Waiting, called: &mut Called) {
+    fn call(&self, waiting: &mut WatcherState, called: &mut Called) {
         waiting.calls += 1;
         self.changed.notify_all();
         waiting.tasks.call(usize::MAX, called);

@@ -5,7 +5,7 @@ use crate::rules::set_back::{Latest, SetBack};
 use crate::types::config::ConfigError;
 use crate::types::job::{JobId, JobState, MADE, after};
 use crate::types::meta;
-use crate::types::new_job::{Due, NewJob};
+use crate::types::new_job::{DueTime, NewJob};
 use crate::types::related::OnDead;
 use crate::types::row::{Extras, NO_EXTRAS, Row};
 use crate::types::unique::{Clash, Fields, Fingerprint};
@@ -103,7 +103,7 @@ impl Row {
 /// The errors of an invalid job.
 pub fn prepare(new: NewJob, wall: u64, make_id: impl FnOnce() -> u64) -> Result<Push, ConfigError> {
     new.check()?;
-    let (due, is_delayed) = (new.due.at(wall)?, matches!(new.due, Due::After(_)));
+    let (due, is_delayed) = (new.due.at(wall)?, matches!(new.due, DueTime::After(_)));
     let extras = extras_of(&new, wall)?;
     let (clash, window) = new.unique.map_or((Clash::Keep, Duration::ZERO), |unique| (unique.clash, unique.window));
     let window = after(0, window).ok_or(ConfigError::RunAt)?;
@@ -120,7 +120,7 @@ pub fn prepare(new: NewJob, wall: u64, make_id: impl FnOnce() -> u64) -> Result<
         crashes: 0,
         pushed: wall,
         due,
-        named: matches!(new.due, Due::At(_)),
+        named: matches!(new.due, DueTime::At(_)),
         since: wall,
         place: 0,
         resubmit: None,

@@ -99,11 +99,11 @@ impl fmt::Debug for RunnerGate {
 #[derive(Default)]
 pub(super) struct Gates {
     gates: Vec<RunnerGate>,
-    answers: Mutex<Vec<Option<Answer>>>,
+    answers: Mutex<Vec<Option<GateAnswer>>>,
 }
 
 #[derive(Clone, Copy)]
-struct Answer {
+struct GateAnswer {
     is_open: bool,
     /// Until when it holds; `None`: forever.
     until: Option<Instant>,
@@ -115,7 +115,7 @@ pub(super) struct Closed<'a> {
     pub(super) until: Option<Instant>,
 }
 
-impl Answer {
+impl GateAnswer {
     fn holds(&self, now: Instant) -> bool {
         self.until.is_none_or(|until| now < until)
     }
@@ -141,7 +141,7 @@ impl Gates {
         for (n, gate) in self.gates.iter().enumerate() {
             let kept = self.answers.lock()[n].filter(|answer| answer.holds(now));
             let answer =
-                kept.unwrap_or_else(|| Answer { is_open: gate.ask(queue), until: now.checked_add(gate.every) });
+                kept.unwrap_or_else(|| GateAnswer { is_open: gate.ask(queue), until: now.checked_add(gate.every) });
             self.answers.lock()[n] = Some(answer);
             if !answer.is_open {
                 return Some(Closed { name: &gate.name, until: answer.until });

@@ -41,17 +41,17 @@ use waterline::seam::{ClockExt, Home};
 /// # Ok::<(), waterline_queue::QueueError>(())
 /// ```
 #[derive(Clone)]
-pub struct Running(Arc<Inner>);
+pub struct Running(Arc<RunningInner>);
 
 shows_its_job!(Running);
 
 /// The next job of a thread, and its payload.
-pub(super) type Next = (Running, Vec<u8>);
+pub(super) type NextJob = (Running, Vec<u8>);
 
 /// Identifies a run: the number of its queue, and the token of its lease.
 pub(super) type FlightId = (u32, u64);
 
-struct Inner {
+struct RunningInner {
     job: InHand,
     /// The time of the claim.
     begun: Instant,
@@ -64,7 +64,7 @@ struct Inner {
 impl Running {
     pub(super) fn new(queue: &Queue, claimed: Claimed, stopping: &Arc<AtomicBool>) -> (Self, Vec<u8>) {
         let Claimed { id, row, payload, .. } = claimed;
-        let inner = Inner {
+        let inner = RunningInner {
             job: InHand::new(queue.clone(), id, row),
             begun: queue.clock().now(),
             stopping: stopping.clone(),

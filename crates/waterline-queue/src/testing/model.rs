@@ -43,11 +43,11 @@ pub struct QueueModel(Arc<Model>);
 struct Model {
     can: Capabilities,
     open: OpenQueues,
-    queues: Mutex<BTreeMap<QueueNo, Kept>>,
+    queues: Mutex<BTreeMap<QueueNo, ModelQueue>>,
 }
 
 /// A queue, and its open handles.
-struct Kept {
+struct ModelQueue {
     jobs: Jobs,
     shared: Option<Arc<Shared>>,
     keep: Weak<()>,
@@ -95,7 +95,8 @@ impl QueueModel {
     #[doc(hidden)]
     #[must_use]
     pub fn after_crash(&self) -> Self {
-        let next = |kept: &Kept| Kept { jobs: kept.jobs.in_next_process(), shared: None, keep: Weak::new() };
+        let next =
+            |kept: &ModelQueue| ModelQueue { jobs: kept.jobs.in_next_process(), shared: None, keep: Weak::new() };
         let queues = self.0.queues.lock().iter().map(|(number, kept)| (*number, next(kept))).collect();
         Self(Arc::new(Model { can: self.0.can, open: OpenQueues::default(), queues: Mutex::new(queues) }))
     }

@@ -14,13 +14,13 @@ use waterline::seam::check_zero;
 use waterline::{Retry, seam};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Due {
+pub(crate) enum DueTime {
     Now,
     After(Duration),
     At(SystemTime),
 }
 
-impl Due {
+impl DueTime {
     /// Returns the time in milliseconds since 1970; 0: at once.
     pub(crate) fn at(self, wall: u64) -> Result<u64, ConfigError> {
         match self {
@@ -53,7 +53,7 @@ pub struct NewJob {
     pub(crate) kind: String,
     pub(crate) payload: Vec<u8>,
     pub(crate) id: Option<JobId>,
-    pub(crate) due: Due,
+    pub(crate) due: DueTime,
     pub(crate) priority: Priority,
     pub(crate) retry: Option<Retry>,
     pub(crate) retention: Option<Retention>,
@@ -78,7 +78,7 @@ impl NewJob {
     pub fn new(kind: impl Into<String>, payload: &(impl Serialize + ?Sized)) -> Result<Self, QueueError> {
         let kind = kind.into();
         let payload = to_json(&kind, payload)?;
-        let (priority, due) = (Priority::default(), Due::Now);
+        let (priority, due) = (Priority::default(), DueTime::Now);
         Ok(Self {
             kind,
             payload,
@@ -111,14 +111,14 @@ impl NewJob {
 
     /// Runs the job after this time since the push, rounded up to milliseconds. Default: at once.
     pub fn delay(mut self, delay: Duration) -> Self {
-        self.due = Due::After(delay);
+        self.due = DueTime::After(delay);
         self
     }
 
     /// Runs the job at this time; a past time means at once. It is by the wall clock, so that a
     /// plan survives restarts: if that is set forward, the job runs earlier.
     pub fn run_at(mut self, time: SystemTime) -> Self {
-        self.due = Due::At(time);
+        self.due = DueTime::At(time);
         self
     }
 

@@ -3,7 +3,7 @@
 
 use crate::types::config::ConfigError;
 use crate::types::config::check_name;
-use crate::types::new_job::{Due, NewJob};
+use crate::types::new_job::{DueTime, NewJob};
 use crate::types::schedule::{CatchUp, Overlap, Schedule};
 
 /// A periodic job, as it was registered.
@@ -22,7 +22,7 @@ impl Periodic {
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         check_name("periodic job", &self.name)?;
         self.schedule.check()?;
-        if self.job.id.is_some() || self.job.due != Due::Now || !self.job.after.is_empty() {
+        if self.job.id.is_some() || self.job.due != DueTime::Now || !self.job.after.is_empty() {
             let why = "has an id, a delay or a time of its own, or waits for other jobs: leave them out, since each tick makes a \
                        new job at its time";
             return Err(self.refused("job", "the job of the periodic job", why));

@@ -11,7 +11,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::str::FromStr;
 use std::time::Duration;
 
-pub(crate) struct Statements {
+pub(crate) struct LookStatements {
     look: String,
     /// The same on a connection that has not prepared it.
     first_look: String,
@@ -30,12 +30,12 @@ pub(crate) struct Server {
 
 /// The transaction that a look waits for.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Writer {
+pub(crate) enum BlockingWriter {
     Session { process: i32, application: String, state: String, age: Option<Duration> },
     Prepared { name: String, age: Option<Duration> },
 }
 
-impl Statements {
+impl LookStatements {
     pub(crate) fn new(stream: &Stream, ttl: Duration) -> Self {
         let (id, settings) = (quoted(&stream.id), settings(ttl));
         let table = &stream.table;
@@ -125,10 +125,10 @@ impl Statements {
     }
 
     /// Returns the one of these transactions that began first.
-    pub(crate) fn oldest(&self, client: &mut Client, holders: &[Holder]) -> Result<Option<Writer>, Error> {
+    pub(crate) fn oldest(&self, client: &mut Client, holders: &[Holder]) -> Result<Option<BlockingWriter>, Error> {
         let ids: Vec<&str> = holders.iter().map(|holder| &*holder.id).collect();
         let row = client.query_typed_opt(OLDEST, &[(&ids, Type::TEXT_ARRAY)])?;
-        row.as_ref().map(Writer::try_from).transpose().map_err(Error::from)
+        row.as_ref().map(BlockingWriter::try_from).transpose().map_err(Error::from)
     }
 }
 
@@ -220,7 +220,7 @@ const OLDEST: &str = "
     ORDER BY age DESC NULLS LAST
     LIMIT 1";
 
-impl TryFrom<&Row> for Writer {
+impl TryFrom<&Row> for BlockingWriter {
     type Error = postgres::Error;
 
     fn try_from(row: &Row) -> Result<Self, postgres::Error> {
@@ -235,7 +235,7 @@ impl TryFrom<&Row> for Writer {
     }
 }
 
-impl Writer {
+impl BlockingWriter {
     /// Says what this transaction does to readers of the table, and what to do about it.
     pub(crate) fn explain(&self, table: &str) -> String {
         let age = |age: &Option<Duration>| age.map_or("a while".to_owned(), |age| format!("{age:.1?}"));
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn an_awaited_transaction_is_named_with_advice() {
-        let session = Writer::Session {
+        let session = BlockingWriter::Session {
             process: 7,
             application: "psql".to_owned(),
             state: "idle in transaction".to_owned(),
@@ -280,7 +280,7 @@ mod tests {
             ),
             "{text}"
         );
-        let prepared = Writer::Prepared { name: "gid".to_owned(), age: None };
+        let prepared = BlockingWriter::Prepared { name: "gid".to_owned(), age: None };
         assert!(prepared.explain("events").contains("\"gid\" has written to events"));
         assert!(prepared.explain("events").ends_with("ROLLBACK PREPARED ends it"));
     }

@@ -1,6 +1,6 @@
 //! The state of a stream on its connection: what it was found to be, the looks, and the rows.
 
-use super::look::{Server, Statements};
+use super::look::{LookStatements, Server};
 use super::looks::{Looks, Lsn, Seen};
 use super::table::{Origin, Stream, check, find};
 use crate::connection::Connection;
@@ -18,7 +18,7 @@ pub(crate) struct Reading {
     ttl: Duration,
     connection: Connection,
     /// The table as it was found on this connection; `None` on a new one.
-    found: Option<Found>,
+    found: Option<FoundRows>,
     looks: Looks,
     /// The origin of the ids that were shown first.
     origin: Option<Origin>,
@@ -29,9 +29,9 @@ pub(crate) struct Reading {
     stuck: Option<Stuck>,
 }
 
-struct Found {
+struct FoundRows {
     stream: Stream,
-    statements: Statements,
+    statements: LookStatements,
     /// The number of the connection.
     opened: u64,
     /// The server and the last value of the last look.
@@ -113,8 +113,8 @@ impl Reading {
             self.origin = Some(now);
         }
         let stream = check(name, &found)?;
-        let (opened, statements) = (self.connection.opened(), Statements::new(&stream, ttl));
-        self.found = Some(Found { stream, statements, opened, server: None, last: None });
+        let (opened, statements) = (self.connection.opened(), LookStatements::new(&stream, ttl));
+        self.found = Some(FoundRows { stream, statements, opened, server: None, last: None });
         Ok(())
     }
 
@@ -126,7 +126,7 @@ impl Reading {
     /// Makes a call on the connection on which the table was found, or finds it again after a loss.
     fn call<R: Send>(
         &mut self,
-        mut call: impl FnMut(&Statements, &mut postgres::Client) -> Result<R, Error> + Send,
+        mut call: impl FnMut(&LookStatements, &mut postgres::Client) -> Result<R, Error> + Send,
     ) -> Result<R, Error> {
         let mut tries = 0;
         loop {

@@ -70,7 +70,7 @@ const FIND: &str = "
     ) i ON true
     WHERE c.oid = to_regclass($1)";
 
-pub(crate) fn find(client: &mut Client, settings: &str, table: &str) -> Result<Found, Error> {
+pub(crate) fn find(client: &mut Client, settings: &str, table: &str) -> Result<FoundTable, Error> {
     let mut transaction = client.transaction()?;
     transaction.batch_execute(settings)?;
     if transaction.query_typed_one("SELECT pg_is_in_recovery()", &[])?.try_get(0)? {
@@ -87,11 +87,11 @@ pub(crate) fn find(client: &mut Client, settings: &str, table: &str) -> Result<F
             "create or restore it, or name it with its schema",
         ));
     };
-    Ok(Found::try_from(&found)?)
+    Ok(FoundTable::try_from(&found)?)
 }
 
 /// The answer of [`FIND`].
-pub(crate) struct Found {
+pub(crate) struct FoundTable {
     oid: u32,
     table: String,
     channel: String,
@@ -121,7 +121,7 @@ struct Ids {
     parameters: String,
 }
 
-impl TryFrom<&Row> for Found {
+impl TryFrom<&Row> for FoundTable {
     type Error = postgres::Error;
 
     fn try_from(row: &Row) -> Result<Self, postgres::Error> {
@@ -159,7 +159,7 @@ impl TryFrom<&Row> for Found {
     }
 }
 
-impl Found {
+impl FoundTable {
     /// Returns what must not change; `None` if no column has a sequence of its own.
     pub(crate) fn origin(&self) -> Option<Origin> {
         let Ids { sequence_oid: sequence, column, file, ref parameters, .. } = *self.ids.as_ref()?;
@@ -169,9 +169,9 @@ impl Found {
 }
 
 /// Refuses a table that is no stream, with advice.
-pub(crate) fn check(name: &str, found: &Found) -> Result<Stream, Error> {
+pub(crate) fn check(name: &str, found: &FoundTable) -> Result<Stream, Error> {
     let refused = |what: String, advice: String| Err(Error::config(what, advice));
-    let Found { table, .. } = found;
+    let FoundTable { table, .. } = found;
     if !matches!(&*found.kind, "r" | "p") {
         return refused(format!("{name} is no table"), "name the table that has the rows".to_owned());
     }
@@ -304,7 +304,7 @@ impl Origin {
 mod tests {
     use super::*;
 
-    fn found() -> Found {
+    fn found() -> FoundTable {
         let ids = Ids {
             column: 1,
             name: "id".to_owned(),
@@ -320,7 +320,7 @@ mod tests {
             file: 7,
             parameters: "(3,20,1,1,9,1,1,f)".to_owned(),
         };
-        Found {
+        FoundTable {
             oid: 2,
             table: "public.events".to_owned(),
             channel: "events".to_owned(),
@@ -335,7 +335,7 @@ mod tests {
         }
     }
 
-    fn refused(change: impl FnOnce(&mut Found, &mut Ids)) -> String {
+    fn refused(change: impl FnOnce(&mut FoundTable, &mut Ids)) -> String {
         let mut found = found();
         let mut ids = found.ids.take().unwrap();
         change(&mut found, &mut ids);
@@ -358,7 +358,7 @@ mod tests {
         assert!(refused(|found, _| found.kind = "v".to_owned()).contains("no table"));
         assert!(refused(|found, _| found.persistence = "u".to_owned()).contains("SET LOGGED"));
         assert!(refused(|found, _| found.has_policies = true).contains("BYPASSRLS"));
-        let without = Found { ids: None, ..found() };
+        let without = FoundTable { ids: None, ..found() };
         assert!(
             matches!(check("events", &without), Err(Error::Config { advice, .. }) if advice.contains("IDENTITY UNIQUE"))
         );

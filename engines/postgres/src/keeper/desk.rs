@@ -31,7 +31,7 @@ pub(super) struct Desk {
 
 #[derive(Default)]
 pub(super) struct Work {
-    pub(super) leases: Vec<Arc<Lease>>,
+    pub(super) leases: Vec<Arc<NameLease>>,
     /// Those that wait for a name.
     pub(super) waiting: Vec<(u64, String, Tenure)>,
     /// Those that wait for a notification on a channel.
@@ -41,7 +41,7 @@ pub(super) struct Work {
 }
 
 /// A name that a life of this process has.
-pub(crate) struct Lease {
+pub(crate) struct NameLease {
     pub(crate) name: String,
     pub(crate) mine: Mine,
     pub(super) tenure: Option<Tenure>,
@@ -58,7 +58,7 @@ pub(super) struct LeaseState {
     pub(super) next_look: Instant,
 }
 
-impl Lease {
+impl NameLease {
     /// A lease that was asked for at this time.
     pub(crate) fn new(name: &str, mine: Mine, tenure: Option<Tenure>, clock: LeaseClock) -> Arc<Self> {
         let state = LeaseState { clock, failed: "no answer".to_owned(), wishes: true, next_look: Instant::now() };
@@ -80,20 +80,20 @@ impl Desk {
         key
     }
 
-    pub(super) fn leases(&self) -> Vec<Arc<Lease>> {
+    pub(super) fn leases(&self) -> Vec<Arc<NameLease>> {
         self.work.lock().leases.clone()
     }
 
     /// Records that a renewal sent at this time has come through. The thread tells the consumer, as
     /// the only one, so no such call overtakes another.
-    pub(super) fn renewed(&self, lease: &Lease, sent: Instant) {
+    pub(super) fn renewed(&self, lease: &NameLease, sent: Instant) {
         if lease.state.lock().clock.renewed(sent) {
             self.moved.notify_one();
         }
     }
 
     /// Stops renewing this lease. Returns false if it was forgotten before.
-    pub(super) fn forget(&self, lease: &Arc<Lease>) -> bool {
+    pub(super) fn forget(&self, lease: &Arc<NameLease>) -> bool {
         let mut work = self.work.lock();
         let at = work.leases.iter().position(|other| Arc::ptr_eq(other, lease)).map(|at| work.leases.swap_remove(at));
         drop(work);

@@ -1,6 +1,6 @@
 //! The work on a live connection: listening, renewing, and taking up wishes.
 
-use super::desk::{Desk, Lease, OnNotify};
+use super::desk::{Desk, NameLease, OnNotify};
 use crate::error::{Error, fenced};
 use crate::options::quoted;
 use crate::row::Found;
@@ -36,7 +36,7 @@ impl Desk {
             if client.is_closed() {
                 return Err(Error::Closed);
             }
-            let due = |lease: &Arc<Lease>| {
+            let due = |lease: &Arc<NameLease>| {
                 let state = lease.state.lock();
                 state.clock.due().min(state.next_look)
             };
@@ -51,7 +51,7 @@ impl Desk {
     }
 
     /// Renews a lease, and looks for wishes, each when it is due.
-    async fn tend(&self, client: &mut Client, lease: &Arc<Lease>) -> Result<(), Error> {
+    async fn tend(&self, client: &mut Client, lease: &Arc<NameLease>) -> Result<(), Error> {
         let now = Instant::now();
         let (is_due, wishes) = {
             let state = lease.state.lock();
@@ -100,7 +100,7 @@ impl Desk {
     }
 
     /// Renews a lease. If the row is no longer that of its life, the consumer is told.
-    async fn renew(&self, client: &mut Client, lease: &Arc<Lease>) -> Result<(), Error> {
+    async fn renew(&self, client: &mut Client, lease: &Arc<NameLease>) -> Result<(), Error> {
         let (sent, transaction) = (Instant::now(), self.begin(client).await?);
         let ttl = self.options.ttl.as_secs_f64() * 1_000.0;
         let (name, mine) = (&&*lease.name, &lease.mine);

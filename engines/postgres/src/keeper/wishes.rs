@@ -1,6 +1,6 @@
 //! Wishes that operators left while a consumer of this process had the name.
 
-use super::desk::{Desk, Lease};
+use super::desk::{Desk, NameLease};
 use crate::error::Error;
 use crate::sql::{Value, row_of};
 use postgres::types::Type;
@@ -16,7 +16,7 @@ impl Desk {
     /// Takes up the wishes for this name: their changes to records and their removal are one
     /// transaction, and then the consumer is told. Its next save corrects whatever it saves
     /// meanwhile about such a job.
-    pub(super) async fn take_up_wishes(&self, client: &mut Client, lease: &Lease) -> Result<(), Error> {
+    pub(super) async fn take_up_wishes(&self, client: &mut Client, lease: &NameLease) -> Result<(), Error> {
         {
             let mut state = lease.state.lock();
             (state.wishes, state.next_look) = (false, Instant::now() + self.options.ttl / 3);

@@ -21,7 +21,7 @@ const AGAIN: u32 = 5;
 /// How long a commit whose answer was lost is looked for, before its outcome counts as unknown.
 const OUTAGE: Duration = Duration::from_secs(60);
 
-type Write<'a> = dyn FnMut(&mut Transaction<'_>) -> Result<(), BoxError> + Send + 'a;
+type UserWrite<'a> = dyn FnMut(&mut Transaction<'_>) -> Result<(), BoxError> + Send + 'a;
 
 enum End {
     Written,
@@ -50,7 +50,7 @@ impl Life {
         name: &str,
         connection: &mut Connection,
         saved: &Saved,
-        write: &mut Write<'_>,
+        write: &mut UserWrite<'_>,
     ) -> Result<(), CommitError> {
         let change = Change { saved, pieces: changed(&self.done, &saved.done, saved.next) };
         let sql = store.sql();
@@ -146,7 +146,7 @@ impl Change<'_> {
         name: &str,
         life: &Life,
         ttl: Duration,
-        write: &mut Write<'_>,
+        write: &mut UserWrite<'_>,
     ) -> End {
         let (mut transaction, began) = match begin_noted(client, sql) {
             Ok(begun) => begun,

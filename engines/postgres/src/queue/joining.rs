@@ -20,12 +20,12 @@ const BYTES: usize = 1 << 20;
 const SHORT: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Default)]
-pub(super) struct Plain {
+pub(super) struct PlainPush {
     pub(super) kinds: Vec<String>,
     pub(super) payloads: Vec<String>,
 }
 
-impl Plain {
+impl PlainPush {
     fn bytes(&self) -> usize {
         self.payloads.iter().map(String::len).sum()
     }
@@ -43,11 +43,11 @@ pub(super) enum Joined {
 /// The pushes of one queue.
 #[derive(Debug, Default)]
 pub(super) struct Joining {
-    state: Mutex<State>,
+    state: Mutex<JoinState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct JoinState {
     waiting: VecDeque<Arc<Seat>>,
     /// How many calls are under way.
     calls: usize,
@@ -55,7 +55,7 @@ struct State {
     is_short: bool,
 }
 
-impl State {
+impl JoinState {
     /// True if another call may begin. Beside a long one it would wait for the disk twice, for the
     /// end of that call's flush and for its own. Beside a short one it keeps the server busy while
     /// this process handles the answers.
@@ -72,9 +72,9 @@ struct Seat {
 
 #[derive(Debug)]
 enum Now {
-    Waits(Plain),
+    Waits(PlainPush),
     /// It has to write what waits.
-    Leads(Plain),
+    Leads(PlainPush),
     /// Its jobs are in a call.
     Sent,
     Done(Joined),
@@ -84,7 +84,11 @@ enum Now {
 impl Joining {
     /// Pushes jobs together with those of other threads. `call` returns a number for each, or
     /// `None` if the jobs were not pushed and have to go alone.
-    pub(super) fn push(&self, plain: Plain, call: impl Fn(&Plain) -> Result<Option<Vec<i64>>, Error>) -> Joined {
+    pub(super) fn push(
+        &self,
+        plain: PlainPush,
+        call: impl Fn(&PlainPush) -> Result<Option<Vec<i64>>, Error>,
+    ) -> Joined {
         let seat = Arc::new(Seat { now: Mutex::new(Now::Waits(plain)), changed: Condvar::new() });
         {
             let mut state = self.state.lock();
@@ -102,7 +106,7 @@ impl Joining {
         }
     }
 
-    fn write(&self, own: Plain, call: impl Fn(&Plain) -> Result<Option<Vec<i64>>, Error>) -> Joined {
+    fn write(&self, own: PlainPush, call: impl Fn(&PlainPush) -> Result<Option<Vec<i64>>, Error>) -> Joined {
         let mut lead = Lead { joining: self, seats: Vec::new(), goes_on: false, is_short: false };
         let (mut all, mut lengths) = (own, Vec::new());
         lengths.push(all.kinds.len());
@@ -189,7 +193,7 @@ impl Seat {
         self.changed.notify_one();
     }
 
-    fn send(&self) -> Plain {
+    fn send(&self) -> PlainPush {
         match std::mem::replace(&mut *self.now.lock(), Now::Sent) {
             Now::Waits(plain) => plain,
             _ => unreachable!("one that waits has its jobs"),
@@ -217,17 +221,17 @@ mod tests {
     use std::sync::Barrier;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    fn plain(payloads: &[&str]) -> Plain {
+    fn plain(payloads: &[&str]) -> PlainPush {
         let payloads: Vec<_> = payloads.iter().map(|payload| (*payload).to_owned()).collect();
-        Plain { kinds: vec!["k".to_owned(); payloads.len()], payloads }
+        PlainPush { kinds: vec!["k".to_owned(); payloads.len()], payloads }
     }
 
     /// Pushes from a first thread, whose call ends once others wait, and from those. Returns the
     /// payloads of each call, and the answers.
-    fn pushed(call: impl Fn(&Plain) -> Result<Option<Vec<i64>>, Error> + Sync) -> (Vec<Vec<String>>, Vec<Joined>) {
+    fn pushed(call: impl Fn(&PlainPush) -> Result<Option<Vec<i64>>, Error> + Sync) -> (Vec<Vec<String>>, Vec<Joined>) {
         let (joining, begun, calls, others) = (Joining::default(), Barrier::new(2), Mutex::default(), 3);
         let first = AtomicUsize::new(0);
-        let call = |all: &Plain| {
+        let call = |all: &PlainPush| {
             let mut known: parking_lot::MutexGuard<'_, Vec<Vec<String>>> = Mutex::lock(&calls);
             known.push(all.payloads.clone());
             drop(known);

@@ -1,7 +1,7 @@
 //! The leases of this process, as far as it knows them.
 
 use super::answers::signed;
-use super::opened::{Opened, Work};
+use super::opened::{Opened, WorkCount};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -13,12 +13,12 @@ const FORGET: Duration = Duration::from_secs(600);
 
 #[derive(Default)]
 pub(super) struct Leases {
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<LeaseTable>,
     pub(super) changed: Condvar,
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct LeaseTable {
     pub(super) held: HashMap<(QueueNo, u64), Lease>,
     /// True while the thread that renews is there.
     pub(super) runs: bool,
@@ -42,7 +42,7 @@ pub(super) struct Lease {
 }
 
 /// A lease with its queue and its token.
-pub(super) type Own = ((QueueNo, u64), Lease);
+pub(super) type OwnLease = ((QueueNo, u64), Lease);
 
 /// Leases that were just found lost, of which their workers have to hear.
 #[derive(Default)]
@@ -82,7 +82,7 @@ impl Leases {
             is_lost: false,
             is_doubted: false,
         };
-        Work::add(&queue.work.started, claimed.len());
+        WorkCount::add(&queue.work.started, claimed.len());
         let numbers: HashSet<_> = claimed.iter().map(|(number, _)| *number).collect();
         let mut state = self.state.lock();
         // Earlier runs of these jobs in this process have ended, though their numbers are renewed.
@@ -101,7 +101,7 @@ impl Leases {
     pub(super) fn remove(&self, job: &Held) {
         let removed = self.state.lock().held.remove(&(job.queue, job.token));
         if let Some(queue) = removed.and_then(|lease| lease.queue.upgrade()) {
-            Work::add(&queue.work.ended, 1);
+            WorkCount::add(&queue.work.ended, 1);
         }
     }
 
@@ -165,7 +165,7 @@ impl Leases {
     }
 
     /// Returns the leases to renew, and when to check next. `None`: without leases the thread ends.
-    pub(super) fn due(&self) -> Option<(Duration, Vec<Own>)> {
+    pub(super) fn due(&self) -> Option<(Duration, Vec<OwnLease>)> {
         let mut state = self.state.lock();
         // Those that end by silence are forgotten some time after that.
         let now = Instant::now();
@@ -187,7 +187,7 @@ impl Leases {
         Some((shortest.unwrap_or(FORGET) / 3, own))
     }
 
-    pub(super) fn note_renewed(&self, asked: Instant, sent: &[Own], renewed: &[i64]) -> Lost {
+    pub(super) fn note_renewed(&self, asked: Instant, sent: &[OwnLease], renewed: &[i64]) -> Lost {
         let renewed: HashSet<_> = renewed.iter().collect();
         let (mut lost, mut state) = (Lost::default(), self.state.lock());
         for (key, lease) in sent {

@@ -27,12 +27,12 @@ pub(super) struct Opened {
     pub(super) shared: Arc<Shared>,
     /// Keep-alive guard: the queue closes when the last clone is dropped.
     pub(super) keep: Weak<dyn Any + Send + Sync>,
-    pub(super) seen: Mutex<Seen>,
+    pub(super) seen: Mutex<LastAnswers>,
     pub(super) periodics: Mutex<Vec<Registered>>,
     pub(super) joining: Joining,
     /// Wakes waiters when another process notifies.
     pub(super) listens: Mutex<Option<Waiting>>,
-    pub(super) work: Work,
+    pub(super) work: WorkCount,
     /// This process as a worker of the queue, and what it last reported of itself.
     pub(super) own: Arc<Own>,
     pub(super) said: Mutex<Said>,
@@ -44,13 +44,13 @@ pub(super) struct Opened {
 
 /// How many jobs this process has handled since it opened the queue.
 #[derive(Default)]
-pub(super) struct Work {
+pub(super) struct WorkCount {
     pub(super) pushed: AtomicU64,
     pub(super) started: AtomicU64,
     pub(super) ended: AtomicU64,
 }
 
-impl Work {
+impl WorkCount {
     pub(super) fn add(number: &AtomicU64, more: usize) {
         number.fetch_add(more as u64, Ordering::Relaxed);
     }
@@ -64,7 +64,7 @@ impl Work {
 
 /// What the last answers said.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct LastAnswers {
     glance: Option<Looked>,
     /// How many changes this process knows of.
     changes: u64,
@@ -78,7 +78,7 @@ pub(super) struct Seen {
     ticked: Option<u64>,
 }
 
-impl Seen {
+impl LastAnswers {
     /// Records the time of the server, which is at `wall` by the clock of this process.
     fn note_time(&mut self, at: u64, wall: u64) {
         self.offset = at as i64 - wall as i64;

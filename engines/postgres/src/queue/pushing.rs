@@ -2,8 +2,8 @@
 
 use super::answers::{Answer, happened, untold};
 use super::faults::queue_error;
-use super::joining::{FEW, Joined, MOST, Plain};
-use super::opened::{Opened, Work};
+use super::joining::{FEW, Joined, MOST, PlainPush};
+use super::opened::{Opened, WorkCount};
 use super::queues::Queues;
 use super::settings::{of_job, text};
 use crate::error::Error;
@@ -100,7 +100,7 @@ impl Queues {
                 }
                 outcomes.push(pushed(answer.id(), outcome_of(outcome, answer.id())));
             }
-            Work::add(&queue.work.pushed, outcomes[before..].iter().filter(|pushed| pushed.is_new()).count());
+            WorkCount::add(&queue.work.pushed, outcomes[before..].iter().filter(|pushed| pushed.is_new()).count());
             self.tell(queue, told, untold(&answers));
         }
         Ok(outcomes)
@@ -148,7 +148,7 @@ impl Queues {
             return Ok(None);
         }
         let (function, procedure) = (self.sql_of("push_plain", 3), self.call_of("push_plain_and_commit", 3, 1));
-        let call = |Plain { kinds, payloads }: &Plain| {
+        let call = |PlainPush { kinds, payloads }: &PlainPush| {
             let values: [Value<'_>; 3] =
                 [(&queue.name(), Type::TEXT), (kinds, Type::TEXT_ARRAY), (payloads, Type::TEXT_ARRAY)];
             let is_long = kinds.len() > MOST;
@@ -158,7 +158,7 @@ impl Queues {
                 Ok(rows.first().map_or(Ok(None), |row| row.try_get::<_, Option<Vec<i64>>>(0))?)
             })
         };
-        let plain = Plain {
+        let plain = PlainPush {
             kinds: jobs.iter().map(|push| push.row.kind.clone()).collect(),
             payloads: jobs.iter().map(text).collect(),
         };
@@ -175,7 +175,7 @@ impl Queues {
             Joined::Alone => return Ok(None),
             Joined::Failed(error) => return Err(queue_error(queue.name(), PUSH, error)),
         };
-        Work::add(&queue.work.pushed, numbers.len());
+        WorkCount::add(&queue.work.pushed, numbers.len());
         let ids: Vec<JobId> = numbers.into_iter().map(|number| format!("~{number}")).collect();
         let seen =
             |id: &JobId| Event::Seen { id: id.clone(), state: Some(JobState::Ready), data: Some(None), error: None };

@@ -2,7 +2,7 @@
 //! one call, each third of a lease.
 
 use super::answers::signed;
-use super::leases::{Leases, Own};
+use super::leases::{Leases, OwnLease};
 use super::opened::Opened;
 use super::presence::said;
 use super::queues::Queues;
@@ -133,7 +133,7 @@ fn worked(queues: &Weak<Queues>) -> Vec<Arc<Opened>> {
 }
 
 /// Returns the name of their first queue.
-fn name_of(own: &[Own]) -> String {
+fn name_of(own: &[OwnLease]) -> String {
     let queue = own.first().and_then(|(_, lease)| lease.queue.upgrade());
     queue.map_or(String::new(), |queue| queue.name().to_owned())
 }

@@ -4,12 +4,12 @@ use parking_lot::{Condvar, Mutex};
 
 #[derive(Default)]
 pub(super) struct Watching {
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<WatchState>,
     pub(super) changed: Condvar,
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct WatchState {
     pub(super) runs: bool,
     /// True if a waiter has come since the last look.
     pub(super) is_new: bool,

@@ -10,13 +10,13 @@ pub(crate) const SEAL: Kind = Kind { label: "queue.durations", versions: &[1] };
 
 /// The stored durations of a kind: see the page `storage`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Record {
+pub(crate) struct DurationsRecord {
     pub(crate) durations: Durations,
     /// The time of the record, in milliseconds since 1970.
     pub(crate) at: u64,
 }
 
-impl Record {
+impl DurationsRecord {
     pub(crate) fn encode(&self, queue: &str, kind: &str) -> Vec<u8> {
         let Durations { count, mean, last } = self.durations;
         SEAL.begin(4 * 8).numbers([count, nanos(mean), nanos(last), self.at]).seal(queue, kind)

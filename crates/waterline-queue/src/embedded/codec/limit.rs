@@ -19,7 +19,7 @@ const WAITS: u8 = 4;
 
 /// The state of a limit. One that nobody needs has no record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Record {
+pub(crate) struct LimitRecord {
     /// The opening of the queue since which jobs count as running. Those of an earlier one run no
     /// more.
     pub(crate) epoch: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Record {
     pub(crate) waits: Option<(String, u64)>,
 }
 
-impl Record {
+impl LimitRecord {
     /// Appends: flags (1 byte: called 1, has a bucket 2, waits for another limit 4), the opening,
     /// the running jobs, the bounds of the log, the held jobs, the time of the timer (8 bytes
     /// each); the level and the parts of a token (16 each) and the time of the bucket (8); the

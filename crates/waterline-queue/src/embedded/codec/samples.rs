@@ -1,9 +1,9 @@
 //! Records of queues, as they lie on disks.
 
-use super::durations::Record as Measured;
+use super::durations::DurationsRecord as Measured;
 use super::head::{Head, decode_number, encode_number};
 use super::kept::{self, Last, Marked};
-use super::limit::Record as Limited;
+use super::limit::LimitRecord as Limited;
 use super::{durations, entry, head, limit, meta, row};
 use crate::rules::bucket::Bucket;
 use crate::rules::lanes::Lane;

@@ -1,6 +1,6 @@
 //! A look at the jobs that limits hold, for the status.
 
-use crate::embedded::codec::limit::{JOB, Record};
+use crate::embedded::codec::limit::{JOB, LimitRecord};
 use crate::embedded::keys::split_held;
 use crate::embedded::look::Look;
 use crate::types::error::QueueError;
@@ -56,7 +56,7 @@ impl Look<'_> {
     pub(crate) fn first_held(
         &self,
         name: &str,
-        record: &Record,
+        record: &LimitRecord,
         with_keys: bool,
     ) -> Result<Option<(JobId, u64)>, QueueError> {
         let state = self.queue;
@@ -72,7 +72,8 @@ impl Look<'_> {
                     return Ok(Some((of.into_owned(), row.since)));
                 }
             } else if with_keys {
-                let waits = |key: &Record| key.waits.as_ref().is_some_and(|(kind, at)| (&**kind, *at) == (name, place));
+                let waits =
+                    |key: &LimitRecord| key.waits.as_ref().is_some_and(|(kind, at)| (&**kind, *at) == (name, place));
                 if let Some(key) = self.limit_record(&of)?.filter(waits) {
                     return self.first_held(&of, &key, false);
                 }
@@ -84,9 +85,9 @@ impl Look<'_> {
     }
 
     /// Returns the record of a limit. One that cannot be read is made anew by the next claim.
-    pub(crate) fn limit_record(&self, name: &str) -> Result<Option<Record>, QueueError> {
+    pub(crate) fn limit_record(&self, name: &str) -> Result<Option<LimitRecord>, QueueError> {
         let bytes = self.bytes(&self.queue.keys.limit(name))?;
-        Ok(bytes.and_then(|bytes| Record::decode(&self.queue.name, name, &bytes).ok()))
+        Ok(bytes.and_then(|bytes| LimitRecord::decode(&self.queue.name, name, &bytes).ok()))
     }
 
     /// Returns the time since which the first job of a limit is ready that is in the log of freed

@@ -3,7 +3,7 @@
 use crate::embedded::codec::entry;
 use crate::embedded::codec::head::FREED;
 use crate::embedded::keys::List;
-use crate::embedded::kind_lines::Place as LinePlace;
+use crate::embedded::kind_lines::LinePlace;
 use crate::embedded::look::Look;
 use crate::embedded::state::Front;
 use crate::engine::Survey;

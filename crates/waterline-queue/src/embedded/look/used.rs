@@ -1,6 +1,6 @@
 //! Looks at the limits and how full they are, and at the jobs before and behind a job.
 
-use crate::embedded::codec::limit::Record;
+use crate::embedded::codec::limit::LimitRecord;
 use crate::embedded::keys::{name_of_limit, split_waiting};
 use crate::embedded::look::Look;
 use crate::types::error::QueueError;
@@ -44,7 +44,8 @@ impl Look<'_> {
     fn limit_used(&self, name: &str) -> Result<LimitUse, QueueError> {
         let bytes = self.bytes(&self.queue.keys.limit(name))?;
         // A record that cannot be read is made anew by the next claim.
-        let record = bytes.and_then(|bytes| Record::decode(&self.queue.name, name, &bytes).ok()).unwrap_or_default();
+        let record =
+            bytes.and_then(|bytes| LimitRecord::decode(&self.queue.name, name, &bytes).ok()).unwrap_or_default();
         let (bounds, wall) = (self.queue.limits.bounds(name), self.queue.moment().wall);
         let (epoch, running) = self.queue.look(|live| (live.head.epoch, live.running.len() as u64));
         let tokens = bounds.rate.map(|rate| match record.bucket {

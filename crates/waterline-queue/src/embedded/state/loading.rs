@@ -1,6 +1,6 @@
 //! The state of a queue as it is stored.
 
-use crate::embedded::codec::durations::Record;
+use crate::embedded::codec::durations::DurationsRecord;
 use crate::embedded::codec::entry;
 use crate::embedded::codec::head::Head;
 use crate::embedded::keys;
@@ -94,7 +94,7 @@ pub(crate) fn load_durations(
     for pair in kv.scan(rows, &keys.all_durations()) {
         let (key, bytes) = pair?;
         let Some(kind) = id_of_row(&key) else { continue };
-        match Record::decode(queue, kind, &bytes) {
+        match DurationsRecord::decode(queue, kind, &bytes) {
             Ok(record) if after(record.at, KEPT_FOR).is_some_and(|until| until <= wall) => old.push(key),
             Ok(record) => drop(by_kind.insert(kind.to_owned(), record.durations)),
             Err(reason) => {

@@ -3,7 +3,7 @@
 use crate::embedded::codec::head::Head;
 use crate::embedded::keys::List;
 use crate::embedded::step::ending::Unrun;
-use crate::embedded::step::{Claim, Step};
+use crate::embedded::step::{ClaimResult, Step};
 use crate::embedded::txn::held_logs::NextHeld;
 use crate::embedded::txn::limits::Admission;
 use crate::embedded::txn::{AT_ONCE, LOOKS};
@@ -19,12 +19,12 @@ const FIRST_LOOKS: usize = 4;
 
 impl Step<'_, '_> {
     /// Claims the next job among these.
-    pub(crate) fn claim(&mut self, wanted: &Wanted) -> Result<Claim, BoxError> {
+    pub(crate) fn claim(&mut self, wanted: &Wanted) -> Result<ClaimResult, BoxError> {
         if self.txn.staged.head.is_paused(self.txn.at.wall) {
-            return Ok(Claim::Nothing);
+            return Ok(ClaimResult::Nothing);
         }
         if self.txn.staged.gate.is_full(self.txn.tokens_at) {
-            return Ok(Claim::Nothing);
+            return Ok(ClaimResult::Nothing);
         }
         let claim = if wanted.is_older(self.txn.at.wall) {
             self.claim_wanted(wanted)?
@@ -34,13 +34,13 @@ impl Step<'_, '_> {
             self.claim_first(wanted)?
         };
         let has_found = self.find_lost()?;
-        let claim = if has_found && matches!(claim, Claim::Nothing) { Claim::Again } else { claim };
+        let claim = if has_found && matches!(claim, ClaimResult::Nothing) { ClaimResult::Again } else { claim };
         // A job may be about to become ready, since others have ended.
         let is_last = self.txn.staged.from.of(List::Untold) == u64::MAX;
-        Ok(if matches!(claim, Claim::Nothing) && !is_last { Claim::Again } else { claim })
+        Ok(if matches!(claim, ClaimResult::Nothing) && !is_last { ClaimResult::Again } else { claim })
     }
 
-    fn claim_first(&mut self, wanted: &Wanted) -> Result<Claim, BoxError> {
+    fn claim_first(&mut self, wanted: &Wanted) -> Result<ClaimResult, BoxError> {
         for _ in 0..LOOKS {
             let lane = lanes::lane(&self.txn.staged.head.lanes, self.txn.staged.head.claims);
             if self.txn.staged.head.has_freed() {
@@ -60,45 +60,45 @@ impl Step<'_, '_> {
             let index = self.txn.staged.head.lanes[lane].next;
             let claim = match self.txn.entry(lane, index)? {
                 Some((id, row)) => self.claim_job(id, row)?,
-                None => Claim::Again,
+                None => ClaimResult::Again,
             };
-            if matches!(claim, Claim::Nothing) {
+            if matches!(claim, ClaimResult::Nothing) {
                 return Ok(claim);
             }
             self.txn.head().lanes[lane].next += 1;
-            if matches!(claim, Claim::Job(_)) {
+            if matches!(claim, ClaimResult::Job(_)) {
                 return Ok(claim);
             }
         }
-        Ok(Claim::Again)
+        Ok(ClaimResult::Again)
     }
 
     /// Claims a job. `Again`: it is not to run now, and a ready one has left its place. `Nothing`:
     /// the limit of the queue is full, or it is to run alone and others run; nothing was changed.
-    pub(super) fn claim_job(&mut self, id: JobId, row: Row) -> Result<Claim, BoxError> {
+    pub(super) fn claim_job(&mut self, id: JobId, row: Row) -> Result<ClaimResult, BoxError> {
         if row.extras.is_some()
             && let Some(end) = self.unrun(&id, &row)
         {
             self.end_unrun(&id, row, end)?;
-            return Ok(Claim::Again);
+            return Ok(ClaimResult::Again);
         }
         if row.extras().is_suspect && self.txn.staged.gate.holds_alone() || self.is_no_company(&row) {
-            return Ok(Claim::Nothing);
+            return Ok(ClaimResult::Nothing);
         }
         match self.txn.admit(&id, &row)? {
             Admission::Yes => self.begin(id, row),
-            Admission::Held => Ok(Claim::Again),
-            Admission::Full => Ok(Claim::Nothing),
+            Admission::Held => Ok(ClaimResult::Again),
+            Admission::Full => Ok(ClaimResult::Nothing),
         }
     }
 
     /// Begins a job that has its places. `Again`: it has no payload, so it is dead.
-    pub(super) fn begin(&mut self, id: JobId, mut row: Row) -> Result<Claim, BoxError> {
+    pub(super) fn begin(&mut self, id: JobId, mut row: Row) -> Result<ClaimResult, BoxError> {
         let Some(payload) = self.txn.batch.get(&self.txn.queue.rows, &self.txn.queue.keys.payload(&id))? else {
             self.txn.release_limits(&row)?;
             let error = "its payload is not there: remove the job, and push it again".to_owned();
             self.end_unrun(&id, row, Unrun::Dead(error))?;
-            return Ok(Claim::Again);
+            return Ok(ClaimResult::Again);
         };
         if row.extras.is_some() {
             self.txn.release_claimed(&id, &mut row)?;
@@ -114,7 +114,7 @@ impl Step<'_, '_> {
         self.txn.head().claims += 1;
         self.txn.enter(&id, &mut row)?;
         self.txn.tell(&id, Some(JobState::Running), None);
-        Ok(Claim::Job(Box::new(Claimed { queue: self.txn.queue.keys.0, id, row, payload })))
+        Ok(ClaimResult::Job(Box::new(Claimed { queue: self.txn.queue.keys.0, id, row, payload })))
     }
 
     /// True if the job is to be claimed without others, and others are claimed.
@@ -123,18 +123,18 @@ impl Step<'_, '_> {
     }
 
     /// Claims a job among these, which may stand behind others.
-    fn claim_wanted(&mut self, wanted: &Wanted) -> Result<Claim, BoxError> {
+    fn claim_wanted(&mut self, wanted: &Wanted) -> Result<ClaimResult, BoxError> {
         for _ in 0..AT_ONCE {
             if let Some(claim) = self.look_for(wanted)? {
                 return Ok(claim);
             }
         }
-        Ok(Claim::Again)
+        Ok(ClaimResult::Again)
     }
 
     /// Looks for a job among these. `None`: one has ended instead, which may have made another one
     /// ready that comes before those that were looked at.
-    fn look_for(&mut self, wanted: &Wanted) -> Result<Option<Claim>, BoxError> {
+    fn look_for(&mut self, wanted: &Wanted) -> Result<Option<ClaimResult>, BoxError> {
         let held = self.wanted_turn(wanted)?;
         let claims = self.txn.staged.head.claims;
         let mut found_stale = false;
@@ -143,10 +143,12 @@ impl Step<'_, '_> {
                 break;
             }
             if let Some(line) = self.txn.first_in_lane(lane, wanted)? {
-                return Ok(Some(self.claim_job(line.id, line.row)?).filter(|claim| !matches!(claim, Claim::Again)));
+                return Ok(
+                    Some(self.claim_job(line.id, line.row)?).filter(|claim| !matches!(claim, ClaimResult::Again))
+                );
             }
             if let Some(claim) = self.claim_in_lane(lane, wanted, &mut found_stale)? {
-                return Ok(Some(claim).filter(|claim| !matches!(claim, Claim::Again)));
+                return Ok(Some(claim).filter(|claim| !matches!(claim, ClaimResult::Again)));
             }
         }
         if let Some((index, _)) = held {
@@ -157,7 +159,7 @@ impl Step<'_, '_> {
             };
         }
         // They are deleted now, so the next look sees what is behind them.
-        if found_stale { Ok(Some(Claim::Again)) } else { self.claim_early(wanted).map(Some) }
+        if found_stale { Ok(Some(ClaimResult::Again)) } else { self.claim_early(wanted).map(Some) }
     }
 
     /// Claims a job among the first ones of a ready log. Entries that are stale are deleted: each
@@ -168,7 +170,7 @@ impl Step<'_, '_> {
         lane: usize,
         wanted: &Wanted,
         found_stale: &mut bool,
-    ) -> Result<Option<Claim>, BoxError> {
+    ) -> Result<Option<ClaimResult>, BoxError> {
         let (mut from, mut looks, mut page) = (self.txn.staged.head.lanes[lane].next, LOOKS, FIRST_LOOKS);
         let mut is_front = true;
         while looks > 0 {
@@ -192,15 +194,15 @@ impl Step<'_, '_> {
                     continue;
                 }
                 let is_stale = row.is_none();
-                let claim = row.map_or(Ok(Claim::Again), |row| self.claim_job(id.clone(), row))?;
-                if matches!(claim, Claim::Nothing) {
+                let claim = row.map_or(Ok(ClaimResult::Again), |row| self.claim_job(id.clone(), row))?;
+                if matches!(claim, ClaimResult::Nothing) {
                     return Ok(Some(claim));
                 }
                 self.txn.delete(self.txn.entries(), &self.txn.queue.keys.ready(lane, index))?;
                 if is_front {
                     self.txn.move_front(lane, index + 1);
                 }
-                let is_held = matches!(claim, Claim::Again) && self.txn.row_in(JobState::Ready, &id)?.is_some();
+                let is_held = matches!(claim, ClaimResult::Again) && self.txn.row_in(JobState::Ready, &id)?.is_some();
                 if !is_stale && !is_held {
                     return Ok(Some(claim));
                 }
@@ -212,12 +214,12 @@ impl Step<'_, '_> {
 
     /// Claims the scheduled job that is due first among these, if they are wanted before their
     /// time. No ready one is there.
-    pub(super) fn claim_early(&mut self, wanted: &Wanted) -> Result<Claim, BoxError> {
+    pub(super) fn claim_early(&mut self, wanted: &Wanted) -> Result<ClaimResult, BoxError> {
         let Head { held, counts, lanes, claims, .. } = &self.txn.staged.head;
         // A ready job that is in no log has lost its entry.
         let is_empty = *held == 0 && self.txn.staged.kinds.is_empty() && lanes::lane(lanes, *claims).is_none();
         self.txn.has_lost |= is_empty && counts[JobState::Ready.number()] > 0;
-        let Some(most) = wanted.early(self.txn.at.wall) else { return Ok(Claim::Nothing) };
+        let Some(most) = wanted.early(self.txn.at.wall) else { return Ok(ClaimResult::Nothing) };
         let looks = if wanted.kinds.is_some() { LOOKS } else { AT_ONCE };
         let mut has_ended = false;
         for (at, id) in self.txn.listed(List::Scheduled, most, looks)?.0 {
@@ -230,10 +232,12 @@ impl Step<'_, '_> {
             match self.claim_job(id.clone(), row)? {
                 // A job that a limit has no place for stays where it is, since it is not due. One
                 // that has ended makes a place in the list, and others may have waited for it.
-                Claim::Again => has_ended |= self.txn.row(&id)?.is_none_or(|row| row.state != JobState::Scheduled),
+                ClaimResult::Again => {
+                    has_ended |= self.txn.row(&id)?.is_none_or(|row| row.state != JobState::Scheduled)
+                }
                 claim => return Ok(claim),
             }
         }
-        Ok(if has_ended { Claim::Again } else { Claim::Nothing })
+        Ok(if has_ended { ClaimResult::Again } else { ClaimResult::Nothing })
     }
 }

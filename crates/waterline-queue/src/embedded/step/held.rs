@@ -1,7 +1,7 @@
 //! The turns of jobs that a limit has held: the log of limits that have a place.
 
 use crate::embedded::codec::head::FREED;
-use crate::embedded::step::{Claim, Step};
+use crate::embedded::step::{ClaimResult, Step};
 use crate::embedded::txn::LOOKS;
 use crate::embedded::txn::held_logs::{Candidate, First, NextHeld, id_in};
 use crate::embedded::txn::limits::LimitCache;
@@ -132,17 +132,17 @@ impl Step<'_, '_> {
     }
 
     /// Claims a held job whose turn it is.
-    pub(super) fn claim_held(&mut self, candidate: Candidate) -> Result<Claim, BoxError> {
+    pub(super) fn claim_held(&mut self, candidate: Candidate) -> Result<ClaimResult, BoxError> {
         let waits_alone = candidate.row.extras().is_suspect && self.txn.staged.gate.holds_alone();
         if waits_alone || self.is_no_company(&candidate.row) {
             self.txn.keep_turn(candidate)?;
-            return Ok(Claim::Nothing);
+            return Ok(ClaimResult::Nothing);
         }
         let Candidate { id, mut row, turn, names, mut cache } = candidate;
         let cost = row.extras().cost;
         if !cache.queue_has_tokens(&mut self.txn, cost)? {
             cache.write(&mut self.txn)?;
-            return Ok(Claim::Nothing);
+            return Ok(ClaimResult::Nothing);
         }
         if let Some(limit) = row.extras().held.clone() {
             cache.take_out(&mut self.txn, &limit, row.place)?;

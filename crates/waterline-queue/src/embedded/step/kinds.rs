@@ -1,6 +1,6 @@
 //! Claims of some kinds: the jobs of other kinds that they meet go into the lines of those kinds.
 
-use crate::embedded::step::{Claim, Step};
+use crate::embedded::step::{ClaimResult, Step};
 use crate::embedded::txn::LOOKS;
 use crate::embedded::txn::held_logs::NextHeld;
 use crate::rules::lanes;
@@ -10,7 +10,7 @@ use waterline::BoxError;
 impl Step<'_, '_> {
     /// Claims the first job of these kinds, whatever is before it. `Again`: so far it has met jobs
     /// of other kinds alone.
-    pub(super) fn claim_of_kinds(&mut self, wanted: &Wanted) -> Result<Claim, BoxError> {
+    pub(super) fn claim_of_kinds(&mut self, wanted: &Wanted) -> Result<ClaimResult, BoxError> {
         for _ in 0..LOOKS {
             let claims = self.txn.staged.head.claims;
             let held = self.wanted_turn(wanted)?;
@@ -31,15 +31,15 @@ impl Step<'_, '_> {
                 (None, Some(lane)) => self.claim_front(lane, wanted)?,
                 (None, None) => return self.claim_early(wanted),
             };
-            if !matches!(claim, Claim::Again) {
+            if !matches!(claim, ClaimResult::Again) {
                 return Ok(claim);
             }
         }
-        Ok(Claim::Again)
+        Ok(ClaimResult::Again)
     }
 
     /// Claims the first job of a ready log, or puts it into the line of its kind.
-    fn claim_front(&mut self, lane: usize, wanted: &Wanted) -> Result<Claim, BoxError> {
+    fn claim_front(&mut self, lane: usize, wanted: &Wanted) -> Result<ClaimResult, BoxError> {
         // The entry that is claimed now is read below, so it is deleted with a later range.
         self.txn.delete_behind(lane)?;
         let index = self.txn.staged.head.lanes[lane].next;
@@ -47,11 +47,11 @@ impl Step<'_, '_> {
             Some((id, row)) if wanted.has_kind(&row.kind) => self.claim_job(id, row)?,
             Some((id, row)) => {
                 self.txn.put_in_line(lane, index, &id, &row.kind)?;
-                Claim::Again
+                ClaimResult::Again
             }
-            None => Claim::Again,
+            None => ClaimResult::Again,
         };
-        if !matches!(claim, Claim::Nothing) {
+        if !matches!(claim, ClaimResult::Nothing) {
             self.txn.head().lanes[lane].next += 1;
         }
         Ok(claim)

@@ -3,7 +3,7 @@
 use crate::embedded::step::ending::Unrun;
 use crate::embedded::step::{Room, Step};
 use crate::embedded::txn::dedup::Twin;
-use crate::embedded::txn::edges::Waits;
+use crate::embedded::txn::edges::WaitsFor;
 use crate::rules::pushing::{Again, Push};
 use crate::rules::{ends, pushing};
 use crate::types::error::QueueError;
@@ -99,7 +99,7 @@ impl Step<'_, '_> {
         id: &str,
         old: Option<&Row>,
         push: &Push,
-        waits: Waits,
+        waits: WaitsFor,
         is_moved: bool,
     ) -> Result<Pushed, BoxError> {
         if old.is_none_or(|old| old.state.is_ended()) {

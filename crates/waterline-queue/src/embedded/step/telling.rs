@@ -4,7 +4,7 @@ use crate::embedded::keys::{List, split_awaits, split_ending, split_waiting};
 use crate::embedded::step::Step;
 use crate::embedded::step::ending::Unrun;
 use crate::embedded::txn::AT_ONCE;
-use crate::embedded::txn::edges::Ending;
+use crate::embedded::txn::edges::UntoldEnd;
 use crate::rules::ends;
 use crate::types::job::{JobId, JobState};
 use crate::types::related::Effect;
@@ -25,7 +25,7 @@ impl Step<'_, '_> {
         }
         let extras = row.extras_mut();
         let lists = [extras.awaited.take(), if died { None } else { extras.held_up.take() }];
-        self.endings.extend(lists.iter().flatten().map(|list| Ending::new(*list, id, died)));
+        self.endings.extend(lists.iter().flatten().map(|list| UntoldEnd::new(*list, id, died)));
         // A job that dies with the one that it waited for comes here too. Its own end is told by
         // the loop of the first one, so a long chain needs no deep stack.
         if std::mem::replace(&mut self.is_telling, true) {
@@ -55,7 +55,7 @@ impl Step<'_, '_> {
             let last =
                 self.txn.batch.get(&self.txn.queue.entries, &self.txn.queue.keys.entry(List::Untold, list, &entry))?;
             let last = String::from_utf8(last.unwrap_or_default()).unwrap_or_default();
-            let mut ending = Ending { last, ..Ending::new(list, of, died) };
+            let mut ending = UntoldEnd { last, ..UntoldEnd::new(list, of, died) };
             most -= 1;
             let is_all = self.tell_list(&mut ending, &mut most)?;
             let all = KeyRange::prefix(&self.txn.queue.keys.waiting(list, ""));
@@ -75,7 +75,7 @@ impl Step<'_, '_> {
     }
 
     /// Tells an end to those in its list, as long as `most` allows. Returns true if these are all.
-    fn tell_list(&mut self, ending: &mut Ending, most: &mut usize) -> Result<bool, BoxError> {
+    fn tell_list(&mut self, ending: &mut UntoldEnd, most: &mut usize) -> Result<bool, BoxError> {
         let from = self.txn.queue.keys.waiting(ending.list, &ending.last);
         let to = prefix_end(&self.txn.queue.keys.waiting(ending.list, ""));
         let pairs = self.txn.batch.rows(&self.txn.queue.rows, KeyRange { from, to }).take(*most);
@@ -95,7 +95,7 @@ impl Step<'_, '_> {
     }
 
     /// Tells an end to one job.
-    fn tell_one(&mut self, Ending { list, of, died, .. }: &Ending, id: &str) -> Result<(), BoxError> {
+    fn tell_one(&mut self, UntoldEnd { list, of, died, .. }: &UntoldEnd, id: &str) -> Result<(), BoxError> {
         let (queue, awaits) = (self.txn.queue, self.txn.queue.keys.awaits(id, *list));
         self.txn.delete(self.txn.rows(), &queue.keys.waiting(*list, id))?;
         if self.txn.batch.get(&queue.rows, &awaits)?.is_none() {
@@ -133,7 +133,7 @@ impl Step<'_, '_> {
             let to = Some(keys.entries_from(List::Untold, list.saturating_add(1)));
             let untold = KeyRange { from: keys.entries_from(List::Untold, list), to };
             if self.txn.batch.rows(&queue.entries, untold).next().is_none() {
-                self.tell_one(&Ending::new(list, "", false), &id)?;
+                self.tell_one(&UntoldEnd::new(list, "", false), &id)?;
             }
         }
         Ok(())
@@ -151,7 +151,7 @@ impl Step<'_, '_> {
             }
         }
         for (id, list) in told {
-            self.tell_one(&Ending::new(list, of, false), &id)?;
+            self.tell_one(&UntoldEnd::new(list, of, false), &id)?;
         }
         Ok(())
     }

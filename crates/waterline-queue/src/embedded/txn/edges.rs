@@ -25,7 +25,7 @@ pub(crate) const SEARCH: usize = 10_000;
 
 /// The jobs that a job is to wait for.
 #[derive(Debug, Default)]
-pub(crate) struct Waits {
+pub(crate) struct WaitsFor {
     /// Those that have not ended, with the number of their list if they have one.
     pub(crate) on: Vec<(JobId, Option<u64>)>,
     /// One that is dead, so that this job dies too.
@@ -34,7 +34,7 @@ pub(crate) struct Waits {
     pub(crate) kept: Vec<JobId>,
 }
 
-impl Waits {
+impl WaitsFor {
     /// True if there is nothing to wait for.
     pub(crate) fn is_over(&self) -> bool {
         self.on.is_empty() && self.died.is_none()
@@ -48,7 +48,7 @@ pub(crate) fn list_in(row: &Row, on_dead: OnDead) -> Option<u64> {
 
 /// The end of a job, to be told to those in this list.
 #[derive(Clone, Debug)]
-pub(crate) struct Ending {
+pub(crate) struct UntoldEnd {
     pub(crate) list: u64,
     pub(crate) of: JobId,
     pub(crate) died: bool,
@@ -56,7 +56,7 @@ pub(crate) struct Ending {
     pub(crate) last: JobId,
 }
 
-impl Ending {
+impl UntoldEnd {
     pub(crate) fn new(list: u64, of: &str, died: bool) -> Self {
         Self { list, of: of.to_owned(), died, last: JobId::new() }
     }
@@ -67,14 +67,14 @@ impl Txn<'_, '_> {
 
     /// Looks up the jobs that a job of this id is to wait for. `old` is the job that has the id
     /// now. It goes on to wait for the same jobs if the push names none.
-    pub(crate) fn waits(&mut self, id: &str, push: &Push, old: Option<&Row>) -> Result<Waits, BoxError> {
+    pub(crate) fn waits(&mut self, id: &str, push: &Push, old: Option<&Row>) -> Result<WaitsFor, BoxError> {
         if push.after.is_empty() && old.is_some_and(|old| old.state == JobState::Waiting) {
-            return Ok(Waits { on: self.waits_of(id)?, ..Waits::default() });
+            return Ok(WaitsFor { on: self.waits_of(id)?, ..WaitsFor::default() });
         }
         let on_dead = push.row.extras().on_dead;
         // Nobody waits for a job that was never there, so it closes no cycle.
         let is_awaited = old.is_some_and(|old| old.extras().awaited.or(old.extras().held_up).is_some());
-        let (mut waits, mut search) = (Waits::default(), Vec::new());
+        let (mut waits, mut search) = (WaitsFor::default(), Vec::new());
         for other in &push.after {
             if other == id {
                 return Err(QueueError::Cycle {
@@ -171,7 +171,7 @@ impl Txn<'_, '_> {
         id: &str,
         old: Option<&Row>,
         push: &Push,
-        waits: &Waits,
+        waits: &WaitsFor,
     ) -> Result<bool, BoxError> {
         let (Some(old), false) = (old, push.after.is_empty()) else { return Ok(true) };
         let (old, new) = (old.extras(), push.row.extras());
@@ -278,7 +278,7 @@ impl Txn<'_, '_> {
         Ok(())
     }
 
-    pub(crate) fn put_untold(&mut self, Ending { list, of, died, last }: &Ending) -> Result<(), StoreError> {
+    pub(crate) fn put_untold(&mut self, UntoldEnd { list, of, died, last }: &UntoldEnd) -> Result<(), StoreError> {
         self.staged.from.note(List::Untold, *list);
         self.put(self.entries(), &self.queue.keys.entry(List::Untold, *list, &ending(of, *died)), last.as_bytes())
     }

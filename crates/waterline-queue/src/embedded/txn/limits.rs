@@ -6,7 +6,7 @@
 //! once at most, and no key can fill the log of a kind.
 
 use crate::embedded::codec::head::FREED;
-use crate::embedded::codec::limit::{JOB, KEY, Record};
+use crate::embedded::codec::limit::{JOB, KEY, LimitRecord};
 use crate::embedded::keys::{List, name_of_limit};
 use crate::embedded::txn::Txn;
 use crate::rules::bucket::Bucket;
@@ -27,15 +27,15 @@ const FORGET_AFTER: u64 = 60_000;
 /// The records of limits that one transition reads and changes, so that each is read and written
 /// once.
 #[derive(Default)]
-pub(crate) struct LimitCache(Vec<Opened>);
+pub(crate) struct LimitCache(Vec<OpenLimit>);
 
 /// A record of a limit in a [`LimitCache`].
-pub(crate) struct Opened {
+pub(crate) struct OpenLimit {
     pub(crate) name: String,
     pub(crate) bounds: Bounds,
-    pub(crate) record: Record,
+    pub(crate) record: LimitRecord,
     /// The record as it was.
-    before: Record,
+    before: LimitRecord,
     is_stored: bool,
     /// The cost of the first held job, if it is known, otherwise the lowest one.
     pub(crate) need: u32,
@@ -43,7 +43,7 @@ pub(crate) struct Opened {
     pub(crate) is_quiet: bool,
 }
 
-impl Opened {
+impl OpenLimit {
     /// True if one job more may run at once.
     pub(crate) fn has_room(&self) -> bool {
         self.bounds.at_once.is_none_or(|most| self.record.running < u64::from(most))
@@ -78,18 +78,18 @@ impl Opened {
 
     /// True if the limit is as one without a record.
     fn is_idle(&self) -> bool {
-        let Record { running, held, called, .. } = self.record;
+        let LimitRecord { running, held, called, .. } = self.record;
         let is_full = self.bounds.rate.is_none_or(|rate| self.has_tokens(rate.burst));
         running == 0 && held == 0 && !called && is_full
     }
 }
 
 impl LimitCache {
-    pub(crate) fn at(&mut self, at: usize) -> &mut Opened {
+    pub(crate) fn at(&mut self, at: usize) -> &mut OpenLimit {
         &mut self.0[at]
     }
 
-    pub(crate) fn record(&mut self, at: usize) -> &mut Record {
+    pub(crate) fn record(&mut self, at: usize) -> &mut LimitRecord {
         &mut self.0[at].record
     }
 }
@@ -105,7 +105,7 @@ pub(crate) enum Admission {
     Full,
 }
 
-impl Opened {
+impl OpenLimit {
     fn append(&mut self, txn: &mut Txn<'_, '_>, cost: u32, what: u8, of: &str) -> Result<u64, BoxError> {
         let record = &mut self.record;
         if record.held == 0 {
@@ -144,8 +144,8 @@ impl LimitCache {
         let (queue, wall) = (txn.queue, txn.tokens_at);
         let stored = txn.batch.get(&queue.rows, &queue.keys.limit(name))?;
         let is_stored = stored.is_some();
-        let mut record = match stored.map(|bytes| Record::decode(&queue.name, name, &bytes)) {
-            None => Record::default(),
+        let mut record = match stored.map(|bytes| LimitRecord::decode(&queue.name, name, &bytes)) {
+            None => LimitRecord::default(),
             Some(Ok(record)) => record,
             Some(Err(reason)) => Self::mend(txn, name, &reason)?,
         };
@@ -161,7 +161,7 @@ impl LimitCache {
         });
         let before = record.clone();
         let name = name.to_owned();
-        self.0.push(Opened { name, bounds, record, before, is_stored, need: 1, is_quiet: false });
+        self.0.push(OpenLimit { name, bounds, record, before, is_stored, need: 1, is_quiet: false });
         Ok(self.0.len() - 1)
     }
 
@@ -221,7 +221,7 @@ impl LimitCache {
         let queue = Some(QUEUE.to_owned()).filter(|_| txn.queue.limits.queue.rate.is_some());
         for name in names.iter().chain(&queue) {
             let at = self.open(txn, name)?;
-            let Opened { bounds, record, .. } = self.at(at);
+            let OpenLimit { bounds, record, .. } = self.at(at);
             if bounds.at_once.is_some() && name != QUEUE {
                 record.running += 1;
             }

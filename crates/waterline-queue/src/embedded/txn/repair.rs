@@ -5,7 +5,7 @@
 //! the job, and the reason as text. Its row and its other records stay as they are.
 
 use crate::embedded::codec::entry;
-use crate::embedded::codec::limit::{JOB, Record};
+use crate::embedded::codec::limit::{JOB, LimitRecord};
 use crate::embedded::keys::{List, split_entry, split_running};
 use crate::embedded::txn::Txn;
 use crate::types::error::is_damage;
@@ -138,7 +138,7 @@ impl Txn<'_, '_> {
             JobState::Ready => match &row.extras().held {
                 Some(limit) => {
                     let record = self.batch.get(&queue.rows, &keys.limit(limit))?;
-                    let record = record.and_then(|bytes| Record::decode(&queue.name, limit, &bytes).ok());
+                    let record = record.and_then(|bytes| LimitRecord::decode(&queue.name, limit, &bytes).ok());
                     if record.is_some_and(|record| row.place < record.next) {
                         return Ok(false);
                     }

@@ -7,7 +7,7 @@ use crate::types::error::QueueError;
 use std::time::Instant;
 
 /// When a closed gate is asked again; `None`: never, since that is beyond the end of the clock.
-pub(super) type Again = Option<Instant>;
+pub(super) type AskAgain = Option<Instant>;
 
 impl Pool {
     /// True if a thread that is not in the line may claim: this asks no gate.
@@ -17,7 +17,7 @@ impl Pool {
     }
 
     /// Asks the gates, as the first in the line. `None`: all are open.
-    pub(super) fn closed_gate(&self) -> Option<Again> {
+    pub(super) fn closed_gate(&self) -> Option<AskAgain> {
         let gates = &self.settings.gates;
         if gates.is_empty() {
             return None;
@@ -37,7 +37,7 @@ impl Pool {
     }
 
     /// Waits at a closed gate while jobs may fall due, or ends a drain. A wake-up is passed on.
-    pub(super) fn wait_at_gate(&self, news: u64, again: Again, woken: bool) -> Result<(), QueueError> {
+    pub(super) fn wait_at_gate(&self, news: u64, again: AskAgain, woken: bool) -> Result<(), QueueError> {
         if woken {
             self.source().pass_on();
         }

@@ -10,7 +10,7 @@ use crate::runner::drain::Reached;
 use crate::runner::pool::Pool;
 use crate::runner::pool::stopping::held;
 use crate::runner::pool::writing::Answer;
-use crate::runner::running::Next;
+use crate::runner::running::NextJob;
 use crate::types::error::QueueError;
 use parking_lot::MutexGuard;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ const ENOUGH: u64 = 8;
 /// What the first thread in the line has found.
 pub(super) enum Turn {
     /// It has claimed a job.
-    Job(Next),
+    Job(NextJob),
     /// It may claim this many ready jobs, or none, and writes ends.
     Claim(usize),
     /// No job will come.
@@ -113,7 +113,7 @@ impl Pool {
 
     /// Takes a job from the claim batch, and leaves these ends in it. Ends with writes of the
     /// user's are written first, each in its own write. Once no more jobs are claimed, none starts.
-    pub(super) fn take_claimed(&self, reports: &mut Vec<Report>) -> Option<Next> {
+    pub(super) fn take_claimed(&self, reports: &mut Vec<Report>) -> Option<NextJob> {
         if reports.iter().any(|report| !report.effects.is_empty()) {
             return None;
         }
@@ -134,7 +134,7 @@ impl Pool {
     /// the next ones in the same write. Ends that cannot stay in the claim batch are written
     /// before. `None`: there is none, or the write failed, and the list still has the unwritten
     /// ends.
-    pub(super) fn go_on(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Next> {
+    pub(super) fn go_on(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<NextJob> {
         if let Some(next) = self.take_claimed(reports) {
             return Some(next);
         }
@@ -156,7 +156,7 @@ impl Pool {
     }
 
     /// Gets in the line for the next job, and writes the ends. `None` if this thread must end.
-    fn stand_in_line(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<Next> {
+    fn stand_in_line(self: &Arc<Self>, reports: &mut Vec<Report>) -> Option<NextJob> {
         let mut pause = PAUSES.0;
         loop {
             self.get_in_line();

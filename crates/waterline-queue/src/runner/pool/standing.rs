@@ -28,12 +28,12 @@ struct Full {
 
 /// The lines so far, for the time without an end that began at `since`.
 #[derive(Default)]
-struct Told {
+struct ToldLines {
     since: Option<Instant>,
     lines: u32,
 }
 
-impl Told {
+impl ToldLines {
     /// Returns when the next line is due; `None`: beyond the end of the clock.
     fn due(&mut self, full: &Full) -> Option<Instant> {
         if self.since.replace(full.since) != Some(full.since) {
@@ -69,7 +69,7 @@ impl Pool {
 
     /// Runs the loop of the thread.
     fn watch(&self) {
-        let (clock, mut told) = (self.source().clock(), Told::default());
+        let (clock, mut told) = (self.source().clock(), ToldLines::default());
         let mut state = self.state.lock();
         while !state.drain.over {
             let now = clock.now();

@@ -95,10 +95,13 @@ mod tests {
             first.finish(None).unwrap();
             let runner = Runner::builder(&queue).on("k", |_, _: u32| Ok(Outcome::Done)).start().unwrap();
             until_asleep(&queue, 1);
-            let news = queue.shared.bell.news();
-            // Too short a pause hides a mistake, but never fails.
-            std::thread::park_timeout(Duration::from_millis(20));
-            assert_eq!(queue.shared.bell.news(), news, "it claims again and again");
+            // A claim under way may ring once more. Too short a pause hides a mistake, and never fails.
+            let is_quiet = (0..50).any(|_| {
+                let news = queue.shared.bell.news();
+                std::thread::park_timeout(Duration::from_millis(20));
+                queue.shared.bell.news() == news
+            });
+            assert!(is_quiet, "it claims again and again");
             runner.stop().unwrap();
             assert_eq!(queue.counts().ready, 2);
         }

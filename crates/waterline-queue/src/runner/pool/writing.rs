@@ -8,7 +8,7 @@ use crate::runner::attempt::{Desk, Report};
 use crate::runner::outcome::QueueEvent;
 use crate::runner::pool::stopping::held;
 use crate::runner::pool::{Flight, Pool};
-use crate::runner::running::{Next, Running};
+use crate::runner::running::{NextJob, Running};
 use crate::types::ended::AttemptEnd;
 use crate::types::error::QueueError;
 use crate::types::job::JobState;
@@ -21,7 +21,7 @@ use waterline::seam::{Changes, ClockExt, describe};
 
 /// What a write does besides the ends of attempts.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Beside {
+enum WriteBeside {
     /// Maintenance, and it claims this many jobs at most.
     Claim(usize),
     /// Maintenance.
@@ -29,7 +29,7 @@ enum Beside {
     Nothing,
 }
 
-impl Beside {
+impl WriteBeside {
     fn of(wants: usize) -> Self {
         if wants > 0 { Self::Claim(wants) } else { Self::Tidy }
     }
@@ -53,18 +53,18 @@ struct Ended {
 }
 
 /// The result of one write: the ends of attempts, and the next jobs.
-type Written = (Vec<Option<Option<JobState>>>, Answer);
+type WriteResult = (Vec<Option<Option<JobState>>>, Answer);
 
 /// How long a job is snoozed that pushes into a full queue.
 const FULL: Duration = Duration::from_secs(1);
 
 impl Pool {
     /// Writes the ends of attempts, and claims this many jobs in the same batch, for which slots
-    /// are reserved. The caller has counted the write. Written reports are taken from the list.
+    /// are reserved. The caller has counted the write. WriteResult reports are taken from the list.
     pub(super) fn write(self: &Arc<Self>, reports: &mut Vec<Report>, wants: usize) -> Result<Answer, QueueError> {
         let begun = waterline::seam::now();
         let mut ended = Vec::new();
-        let mut answer = self.try_write(reports, Beside::of(wants), &mut ended);
+        let mut answer = self.try_write(reports, WriteBeside::of(wants), &mut ended);
         if let Err(error @ QueueError::Store(Error::Corrupt { .. })) = &answer {
             // The queue of a group that the job is in must not hold up claims from the others.
             let others_go_on = self.source().set_aside(error);
@@ -72,7 +72,7 @@ impl Pool {
             let ends = if reports.is_empty() {
                 Ok(Answer::Again)
             } else {
-                self.try_write(reports, Beside::Nothing, &mut ended)
+                self.try_write(reports, WriteBeside::Nothing, &mut ended)
             };
             answer = if others_go_on { ends.map(|_| Answer::Again) } else { ends.and(answer) };
         }
@@ -99,7 +99,7 @@ impl Pool {
     }
 
     /// Starts the first of the claimed jobs, and puts the others into the claim batch.
-    pub(super) fn take_up(&self, claimed: Vec<Claimed>) -> Option<Next> {
+    pub(super) fn take_up(&self, claimed: Vec<Claimed>) -> Option<NextJob> {
         let mut claimed = claimed.into_iter();
         let next = self.begin(claimed.next()?);
         let others: Vec<_> = claimed.collect();
@@ -124,7 +124,7 @@ impl Pool {
     /// Puts a claimed job in flight. The handler gets the same [`Running`], so it sees when it is
     /// asked to end. `None`: a stop has given up all jobs meanwhile, so this one, which that stop
     /// may have handed back, goes back without waiting for its lease.
-    pub(super) fn begin(&self, claimed: Claimed) -> Option<Next> {
+    pub(super) fn begin(&self, claimed: Claimed) -> Option<NextJob> {
         let (job, payload) = self.claimed(claimed);
         let mut is_lost = false;
         let (is_stopping, is_first_full) = {
@@ -170,7 +170,7 @@ impl Pool {
     fn try_write(
         self: &Arc<Self>,
         reports: &mut Vec<Report>,
-        beside: Beside,
+        beside: WriteBeside,
         ended: &mut Vec<Ended>,
     ) -> Result<Answer, QueueError> {
         let (own, written) = reports
@@ -184,8 +184,8 @@ impl Pool {
         // Writes of the user's are in the batch only if the job is still this worker's, so each
         // such report is a call of its own.
         while let Some(at) = reports.iter().position(|report| !report.effects.is_empty()) {
-            let claims = matches!(beside, Beside::Claim(_)) && reports.len() == 1;
-            let tidies = if beside == Beside::Nothing || claims { beside } else { Beside::Tidy };
+            let claims = matches!(beside, WriteBeside::Claim(_)) && reports.len() == 1;
+            let tidies = if beside == WriteBeside::Nothing || claims { beside } else { WriteBeside::Tidy };
             let (written, claim) = match self.call(&reports[at..=at], tidies) {
                 Ok(written) => written,
                 Err(QueueError::Halt { .. }) => (vec![None], Answer::Again),
@@ -244,19 +244,19 @@ impl Pool {
     }
 
     /// Makes one write.
-    fn call(&self, reports: &[Report], beside: Beside) -> Result<Written, QueueError> {
+    fn call(&self, reports: &[Report], beside: WriteBeside) -> Result<WriteResult, QueueError> {
         let news = self.source().news();
         let tried = self.state.lock().outbox.tried.since(news);
         let (from, most) = match beside {
-            Beside::Claim(most) => (self.source().choose(&tried), most),
-            Beside::Tidy | Beside::Nothing => (None, 0),
+            WriteBeside::Claim(most) => (self.source().choose(&tried), most),
+            WriteBeside::Tidy | WriteBeside::Nothing => (None, 0),
         };
         if reports.is_empty() && from.is_none() {
             return Ok((Vec::new(), Answer::Nothing));
         }
         let ends: Vec<_> = reports.iter().map(ending).collect();
         let claim = from.map(|(_, queue)| Claim { queue: queue.number, most, wanted: self.source().wanted() });
-        let beside = if beside == Beside::Nothing { engine::Beside::Nothing } else { engine::Beside::Tidy };
+        let beside = if beside == WriteBeside::Nothing { engine::Beside::Nothing } else { engine::Beside::Tidy };
         let first = self.source().first();
         let turned = match first.embedded() {
             Some(embedded) => {
@@ -321,8 +321,8 @@ impl Pool {
 
 /// True if no retry can make the writes of a job succeed. An unreadable record may be one of
 /// another job, unless nothing is done besides the end of this one.
-fn is_for_good(error: &Error, beside: Beside) -> bool {
-    error.is_for_good() || beside == Beside::Nothing && matches!(error, Error::Corrupt { .. })
+fn is_for_good(error: &Error, beside: WriteBeside) -> bool {
+    error.is_for_good() || beside == WriteBeside::Nothing && matches!(error, Error::Corrupt { .. })
 }
 
 /// Returns the end of an attempt as it is written, with the durations to store with it.

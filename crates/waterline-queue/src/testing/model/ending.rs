@@ -3,8 +3,8 @@
 use crate::rules::causes::CausesFirst;
 use crate::rules::ends;
 use crate::rules::ends::{End, Next, Past, Run};
-use crate::testing::model::job::{Job, Mark};
-use crate::testing::model::jobs::{Answer, Jobs};
+use crate::testing::model::job::{Job, ModelMark};
+use crate::testing::model::jobs::{Jobs, ModelResult};
 use crate::testing::model::marks::DAY;
 use crate::types::error::QueueError;
 use crate::types::events::{Event, Line};
@@ -37,7 +37,7 @@ impl Jobs {
             && end == End::Finished
         {
             let number = self.mark('e', &fingerprint.text(), at).map_or(0, |old| old.number).max(row.place);
-            let mark = Mark::kept_for(DAY, number, at);
+            let mark = ModelMark::kept_for(DAY, number, at);
             self.marks.insert(('e', fingerprint.text()), mark);
         }
         let is_suspect = ends::is_suspect(row.extras().is_suspect, row.crashes, &end);
@@ -137,7 +137,7 @@ impl Jobs {
         Some(state)
     }
 
-    pub(super) fn requeue(&mut self, id: &str, at: &Moment) -> Answer<bool> {
+    pub(super) fn requeue(&mut self, id: &str, at: &Moment) -> ModelResult<bool> {
         let mut row = self.job_mut(id)?.row.clone();
         if row.state != JobState::Dead {
             return Ok(false);
@@ -153,8 +153,10 @@ impl Jobs {
         if let Some((Until::Claimed | Until::Done, fingerprint)) = fingerprint
             && self.mark('u', &fingerprint.text(), at).is_none()
         {
-            self.marks
-                .insert(('u', fingerprint.text()), Mark { number: 0, until: 0, since: at.wall, id: id.to_owned() });
+            self.marks.insert(
+                ('u', fingerprint.text()),
+                ModelMark { number: 0, until: 0, since: at.wall, id: id.to_owned() },
+            );
         }
         let job = self.job_mut(id)?;
         (job.row, job.after) = (row, after);
@@ -173,7 +175,7 @@ impl Jobs {
         others.filter(|other| lives(other) && !self.waits_for(other, id)).cloned().collect()
     }
 
-    pub(super) fn requeue_dead(&mut self, at: &Moment) -> Answer<u64> {
+    pub(super) fn requeue_dead(&mut self, at: &Moment) -> ModelResult<u64> {
         // In the order of their list, except that those that others waited for come first.
         let is_dead = |job: &Job| job.row.state == JobState::Dead;
         let mut ids = self.ids(is_dead);

@@ -10,7 +10,7 @@ use crate::rules::notes::{Change, Noted, changed, counted_in};
 use crate::rules::pushing::{Push, has_room};
 use crate::testing::model::job::Job;
 use crate::testing::model::jobs::{Jobs, Tick};
-use crate::testing::model::{Kept, Model};
+use crate::testing::model::{Model, ModelQueue};
 use crate::types::capabilities::Capabilities;
 use crate::types::config::ConfigError;
 use crate::types::error::QueueError;
@@ -36,9 +36,9 @@ use std::time::{Duration, Instant};
 use waterline::Error;
 use waterline::seam::{ClockExt, Home, Moment};
 
-type Queues<'a> = MutexGuard<'a, BTreeMap<QueueNo, Kept>>;
+type Queues<'a> = MutexGuard<'a, BTreeMap<QueueNo, ModelQueue>>;
 
-fn of<'a>(queues: &'a mut Queues<'_>, queue: QueueNo) -> &'a mut Kept {
+fn of<'a>(queues: &'a mut Queues<'_>, queue: QueueNo) -> &'a mut ModelQueue {
     queues.get_mut(&queue).unwrap_or_else(|| unreachable!("a queue is open while somebody asks for it"))
 }
 
@@ -99,7 +99,7 @@ impl QueueEngine for Model {
         let number = queues.iter().find(|(_, kept)| kept.jobs.name == name).map_or(next, |(number, _)| *number);
         let kept = queues.entry(number).or_insert_with(|| {
             let jobs = Jobs::new(name, self.can, options);
-            Kept { jobs, shared: None, keep: Weak::new() }
+            ModelQueue { jobs, shared: None, keep: Weak::new() }
         });
         let keep = kept.keep.upgrade().unwrap_or_else(|| {
             kept.shared = None;

@@ -17,13 +17,13 @@ pub(super) struct Job {
     pub(super) progress: Option<JobProgress>,
     /// The jobs that it waits for, or did when it died.
     pub(super) after: BTreeSet<JobId>,
-    pub(super) lease: Option<Lease>,
-    pub(super) beside: Beside,
+    pub(super) lease: Option<ModelLease>,
+    pub(super) beside: SharedView,
 }
 
 /// The lease of a running job, by the clock that measures leases.
 #[derive(Clone, Copy)]
-pub(super) struct Lease {
+pub(super) struct ModelLease {
     /// When it was claimed.
     pub(super) since: Instant,
     /// When it ends; `None`: never.
@@ -34,7 +34,7 @@ pub(super) struct Lease {
 
 /// What is known of a job where many processes share its queue.
 #[derive(Clone, Default)]
-pub(super) struct Beside {
+pub(super) struct SharedView {
     /// The time from which it is ready.
     pub(super) at: u64,
     /// The number of its first push.
@@ -47,7 +47,7 @@ pub(super) struct Beside {
 
 /// What is remembered about jobs: a unique job, a run that has succeeded, or a root.
 #[derive(Clone)]
-pub(super) struct Mark {
+pub(super) struct ModelMark {
     pub(super) number: u64,
     pub(super) until: u64,
     pub(super) since: u64,

@@ -6,7 +6,7 @@ use crate::rules::fleet::Fleet;
 use crate::rules::notes::Noted;
 use crate::rules::pushing::{Push, prepare};
 use crate::rules::set_back::Latest;
-use crate::testing::model::job::{Job, Lease, Mark};
+use crate::testing::model::job::{Job, ModelLease, ModelMark};
 use crate::types::capabilities::Capabilities;
 use crate::types::config::ConfigError;
 use crate::types::error::QueueError;
@@ -44,7 +44,7 @@ pub(super) struct Jobs {
     pub(super) latest: Latest,
     /// The ids of removed jobs, when they were removed, and when they are forgotten.
     pub(super) gone: HashMap<JobId, (u64, u64)>,
-    pub(super) marks: HashMap<(char, String), Mark>,
+    pub(super) marks: HashMap<(char, String), ModelMark>,
     pub(super) buckets: HashMap<String, Bucket>,
     /// One more than the largest made id that was pushed.
     pub(super) next_id: u64,
@@ -71,7 +71,7 @@ pub(super) struct Tick {
     pub(super) run: JobId,
 }
 
-pub(super) type Answer<T> = Result<T, QueueError>;
+pub(super) type ModelResult<T> = Result<T, QueueError>;
 
 impl Jobs {
     pub(super) fn new(name: &str, can: Capabilities, options: &QueueOptions) -> Self {
@@ -138,13 +138,13 @@ impl Jobs {
     }
 
     /// Returns the job that has this lease.
-    pub(super) fn leased(&mut self, id: &str, token: u64) -> Answer<&mut Job> {
+    pub(super) fn leased(&mut self, id: &str, token: u64) -> ModelResult<&mut Job> {
         let halt = QueueError::Halt { queue: self.name.clone(), id: id.to_owned() };
         let job = self.all.get_mut(id);
         job.filter(|job| job.row.state == JobState::Running && job.row.place == token).ok_or(halt)
     }
 
-    pub(super) fn job_mut(&mut self, id: &str) -> Answer<&mut Job> {
+    pub(super) fn job_mut(&mut self, id: &str) -> ModelResult<&mut Job> {
         let missing = self.not_found(id);
         self.all.get_mut(id).ok_or(missing)
     }
@@ -188,7 +188,7 @@ impl Jobs {
                 job.row.place = self.next;
                 self.next += 1;
                 if job.row.state == JobState::Running {
-                    job.lease = Some(Lease { since, until: None, by_silence: false });
+                    job.lease = Some(ModelLease { since, until: None, by_silence: false });
                 }
             }
             JobState::Waiting if self.can.one_process => job.row.place = at.wall,
@@ -209,7 +209,7 @@ impl Jobs {
     }
 
     /// Removes a job, on request, or because its retention is over.
-    pub(super) fn remove(&mut self, id: &str, is_wanted: bool, at: &Moment) -> Answer<()> {
+    pub(super) fn remove(&mut self, id: &str, is_wanted: bool, at: &Moment) -> ModelResult<()> {
         let Some(job) = self.all.remove(id) else { return Err(self.not_found(id)) };
         self.is_next_alone &= !job.row.extras().is_suspect || !job.row.state.waits();
         if job.row.state == JobState::Running {

@@ -1,7 +1,7 @@
 //! What is remembered about jobs: unique ones, runs that have succeeded, and roots.
 
 use crate::rules::pushing::Push;
-use crate::testing::model::job::Mark;
+use crate::testing::model::job::ModelMark;
 use crate::testing::model::jobs::Jobs;
 use crate::types::job::JobId;
 use crate::types::related::Skipped;
@@ -11,7 +11,7 @@ use waterline::seam::Moment;
 
 pub(super) const DAY: u64 = 24 * 60 * 60 * 1000;
 
-impl Mark {
+impl ModelMark {
     /// Makes a mark that names no job, and is kept for this many milliseconds.
     pub(super) fn kept_for(time: u64, number: u64, at: &Moment) -> Self {
         Self { number, until: at.wall.saturating_add(time), since: at.wall, id: JobId::new() }
@@ -19,7 +19,7 @@ impl Mark {
 }
 
 impl Jobs {
-    pub(super) fn mark(&self, kind: char, of: &str, at: &Moment) -> Option<&Mark> {
+    pub(super) fn mark(&self, kind: char, of: &str, at: &Moment) -> Option<&ModelMark> {
         let mark = self.marks.get(&(kind, of.to_owned()));
         mark.filter(|mark| mark.until == 0 || mark.until > at.wall)
     }
@@ -40,13 +40,13 @@ impl Jobs {
         let extras = self.all[id].row.extras().clone();
         if let Some((until, fingerprint)) = extras.unique.zip(extras.fingerprint) {
             let until = if until == Until::Time { at.wall.saturating_add(window) } else { 0 };
-            let mark = Mark { number: 0, until, since: at.wall, id: id.to_owned() };
+            let mark = ModelMark { number: 0, until, since: at.wall, id: id.to_owned() };
             self.marks.insert(('u', fingerprint.text()), mark);
         }
         if let Some(root) = extras.root.filter(|_| extras.is_root) {
             let number = root.millis();
             if self.mark('r', &root.signature, at).is_none_or(|old| old.number <= number) {
-                let mark = Mark::kept_for(28 * DAY, number, at);
+                let mark = ModelMark::kept_for(28 * DAY, number, at);
                 self.marks.insert(('r', root.signature), mark);
             }
         }

@@ -3,7 +3,7 @@
 use crate::rules::ends;
 use crate::rules::pushing::{Again, Push, has_room, push_again};
 use crate::testing::model::job::Job;
-use crate::testing::model::jobs::{Answer, Jobs};
+use crate::testing::model::jobs::{Jobs, ModelResult};
 use crate::types::error::QueueError;
 use crate::types::events::Event;
 use crate::types::job::{JobId, JobState, PushOutcome, Pushed, made_number};
@@ -13,10 +13,10 @@ use std::collections::BTreeSet;
 use waterline::seam::Moment;
 
 /// The jobs that a push is to wait for, and one of them that is dead, so that it dies too.
-type Waits = (BTreeSet<JobId>, Option<JobId>);
+type AwaitedJobs = (BTreeSet<JobId>, Option<JobId>);
 
 impl Jobs {
-    pub(super) fn push_batch(&mut self, pushes: &[Push], at: &Moment) -> Answer<Vec<Pushed>> {
+    pub(super) fn push_batch(&mut self, pushes: &[Push], at: &Moment) -> ModelResult<Vec<Pushed>> {
         let is_batch = pushes.iter().any(|push| push.awaited_by.is_some());
         let mut pushed: Vec<Pushed> = Vec::new();
         for (n, push) in pushes.iter().enumerate() {
@@ -30,7 +30,7 @@ impl Jobs {
         Ok(pushed)
     }
 
-    pub(super) fn push(&mut self, push: &Push, is_bounded: bool, at: &Moment) -> Answer<Pushed> {
+    pub(super) fn push(&mut self, push: &Push, is_bounded: bool, at: &Moment) -> ModelResult<Pushed> {
         let push = &*push.of_time(at.wall);
         let id = &push.id;
         self.next_id = self.next_id.max(push.made.map_or(0, |made| made + 1));
@@ -71,7 +71,7 @@ impl Jobs {
         job.after == *waits && (waits.is_empty() || job.row.extras().on_dead == push.row.extras().on_dead)
     }
 
-    pub(super) fn check_room(&self) -> Answer<()> {
+    pub(super) fn check_room(&self) -> ModelResult<()> {
         match self.options.max_waiting {
             Some(max_waiting) if !has_room(self.waiting(), Some(max_waiting)) => {
                 Err(QueueError::Full { queue: self.name.clone(), max_waiting })
@@ -81,7 +81,7 @@ impl Jobs {
     }
 
     /// Puts a job into the place of a new one, or of an old one with its id.
-    pub(super) fn place(&mut self, id: &str, push: &Push, (waits, died): Waits, is_moved: bool, at: &Moment) {
+    pub(super) fn place(&mut self, id: &str, push: &Push, (waits, died): AwaitedJobs, is_moved: bool, at: &Moment) {
         let mut row = push.row.clone();
         row.state =
             if waits.is_empty() || died.is_some() { ends::waiting(row.due, at.wall) } else { JobState::Waiting };
@@ -119,7 +119,7 @@ impl Jobs {
         }
     }
 
-    pub(super) fn push_to_twin(&mut self, id: &str, push: &Push, at: &Moment) -> Answer<Pushed> {
+    pub(super) fn push_to_twin(&mut self, id: &str, push: &Push, at: &Moment) -> ModelResult<Pushed> {
         let old = self.all.get(id).map(|job| job.row.clone());
         match (push.clash, old) {
             (Clash::Replace, Some(old)) if old.state.waits() => {
@@ -135,7 +135,7 @@ impl Jobs {
         }
     }
 
-    fn make_due(&mut self, id: &str, due: u64, named: bool, at: &Moment) -> Answer<()> {
+    fn make_due(&mut self, id: &str, due: u64, named: bool, at: &Moment) -> ModelResult<()> {
         let row = &mut self.job_mut(id)?.row;
         (row.due, row.named, row.state) = (due, named, ends::waiting(due, at.wall));
         self.enter(id, at);
@@ -143,7 +143,7 @@ impl Jobs {
         Ok(())
     }
 
-    pub(super) fn run_now(&mut self, id: &str, at: &Moment) -> Answer<bool> {
+    pub(super) fn run_now(&mut self, id: &str, at: &Moment) -> ModelResult<bool> {
         let is_scheduled = self.job_mut(id)?.row.state == JobState::Scheduled;
         if is_scheduled {
             self.make_due(id, 0, false, at)?;
@@ -151,7 +151,7 @@ impl Jobs {
         Ok(is_scheduled)
     }
 
-    pub(super) fn waits(&self, id: &str, push: &Push) -> Answer<Waits> {
+    pub(super) fn waits(&self, id: &str, push: &Push) -> ModelResult<AwaitedJobs> {
         let old = self.all.get(id).filter(|job| job.row.state == JobState::Waiting);
         if let Some(old) = old.filter(|_| push.after.is_empty()) {
             return Ok((old.after.clone(), None));

@@ -12,7 +12,7 @@
 
 use crate::rules::ends::{Over, waiting};
 use crate::rules::set_back::SetBack;
-use crate::testing::model::job::{Beside, Job, Lease};
+use crate::testing::model::job::{Job, ModelLease, SharedView};
 use crate::testing::model::jobs::Jobs;
 use crate::types::info::JobInfo;
 use crate::types::job::{JobId, JobState, time};
@@ -23,14 +23,14 @@ use waterline::seam::Moment;
 /// The place of a job in the list of its state.
 pub(super) type ListPlace = (usize, u64, u64, JobId);
 
-impl Beside {
+impl SharedView {
     /// Returns what is known of a job after the end of an attempt.
     pub(super) fn ended(&self) -> Self {
         Self { worker: None, alone_until: 0, ..self.clone() }
     }
 }
 
-impl Lease {
+impl ModelLease {
     fn is_over(&self, now: Instant) -> bool {
         self.until.is_some_and(|until| until <= now)
     }
@@ -38,11 +38,11 @@ impl Lease {
 
 impl Jobs {
     /// Returns what is known of a job before it takes its place, which may be that of an old one.
-    pub(super) fn beside_of(&self, id: &str, is_moved: bool) -> Beside {
+    pub(super) fn beside_of(&self, id: &str, is_moved: bool) -> SharedView {
         // For the jobs that wait for an ended one, it takes its place.
         let is_awaited = || self.in_state(JobState::Waiting).any(|(_, job)| job.after.contains(id));
         let old = self.all.get(id).filter(|_| is_moved || is_awaited());
-        Beside { number: old.map_or(0, |old| old.beside.number), ..Beside::default() }
+        SharedView { number: old.map_or(0, |old| old.beside.number), ..SharedView::default() }
     }
 
     /// Returns since when a job is in its state.
@@ -70,7 +70,7 @@ impl Jobs {
         if at.wall >= wall { then + millis(at.wall - wall) } else { then - millis(wall - at.wall) }
     }
 
-    pub(super) fn is_over(&self, lease: &Lease, at: &Moment) -> bool {
+    pub(super) fn is_over(&self, lease: &ModelLease, at: &Moment) -> bool {
         lease.is_over(self.lease_time(at))
     }
 
@@ -84,7 +84,7 @@ impl Jobs {
         true
     }
 
-    pub(super) fn over(&self, lease: Option<Lease>) -> Over {
+    pub(super) fn over(&self, lease: Option<ModelLease>) -> Over {
         let is_silent = lease.is_none_or(|lease| lease.by_silence);
         if is_silent { Over::Silent(self.options.lease) } else { Over::Died }
     }

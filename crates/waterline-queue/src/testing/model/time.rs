@@ -4,7 +4,7 @@ use crate::rules::due::due;
 use crate::rules::ends::{End, Over, Run, end_of_lease};
 use crate::rules::pushing::prepare;
 use crate::rules::set_back::last_tick;
-use crate::testing::model::job::{Job, Lease};
+use crate::testing::model::job::{Job, ModelLease};
 use crate::testing::model::jobs::{EXPIRED, Jobs, Tick};
 use crate::types::events::{Event, Line, Passed};
 use crate::types::job::{JobId, JobState, time};
@@ -126,7 +126,7 @@ impl Jobs {
     }
 
     /// Returns what is known of a run. The silence at its end does not count.
-    pub(super) fn run_of(&self, lease: Option<Lease>, at: &Moment) -> Run {
+    pub(super) fn run_of(&self, lease: Option<ModelLease>, at: &Moment) -> Run {
         let now = self.lease_time(at);
         let lasted = lease.map_or(Duration::ZERO, |lease| {
             let over = lease.until.filter(|until| *until <= now);

@@ -1,6 +1,6 @@
 //! Records of limits that cannot be read. They are worked out anew, from the jobs.
 
-use crate::embedded::codec::limit::{KEY, Record};
+use crate::embedded::codec::limit::{KEY, LimitRecord};
 use crate::embedded::keys::split_held;
 use crate::embedded::txn::Txn;
 use crate::embedded::txn::limits::LimitCache;
@@ -14,7 +14,7 @@ use waterline::seam::KeyRange;
 impl LimitCache {
     /// Returns the record of a limit, from the entries of its log and from the running jobs. It has
     /// no token: too late is better than too often.
-    pub(super) fn mend(txn: &mut Txn<'_, '_>, name: &str, reason: &str) -> Result<Record, BoxError> {
+    pub(super) fn mend(txn: &mut Txn<'_, '_>, name: &str, reason: &str) -> Result<LimitRecord, BoxError> {
         let queue = txn.queue;
         txn.log_damage(Damaged::Limit { name: name.to_owned(), reason: reason.to_owned() });
         let (from, to) = (queue.keys.held(name, 0), queue.keys.held(name, u64::MAX));
@@ -22,7 +22,7 @@ impl LimitCache {
         for pair in txn.batch.rows(&queue.entries, KeyRange { from, to: Some(to) }) {
             places.extend(split_held(&pair?.0));
         }
-        let mut record = Record { epoch: txn.staged.head.epoch, ..Record::default() };
+        let mut record = LimitRecord { epoch: txn.staged.head.epoch, ..LimitRecord::default() };
         record.next = places.first().copied().unwrap_or(0);
         record.end = places.last().map_or(0, |place| place + 1);
         // One of them may be damaged, too. A claim that comes to it has all jobs counted anew.

@@ -1,6 +1,6 @@
 use crate::Clock;
 use crate::accept::Accept;
-use crate::embedded::codec::limit::Record;
+use crate::embedded::codec::limit::LimitRecord;
 use crate::handle::Queue;
 use crate::lease::Lease;
 use crate::status::Waits;
@@ -34,9 +34,9 @@ fn records(queue: &Queue) -> Vec<String> {
     queue.call(|step| step.txn.limit_names()).unwrap()
 }
 
-fn record(queue: &Queue, name: &str) -> Record {
+fn record(queue: &Queue, name: &str) -> LimitRecord {
     let bytes = queue.bytes(&queue.state_of().keys.limit(name)).unwrap().unwrap();
-    Record::decode("q", name, &bytes).unwrap()
+    LimitRecord::decode("q", name, &bytes).unwrap()
 }
 
 #[test]
