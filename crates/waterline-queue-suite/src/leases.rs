@@ -128,7 +128,8 @@ pub(super) fn c29_retry_at_costs_an_attempt_and_snooze_does_not(on: &Benches<'_>
     assert_eq!(bench.claim().retry_at(noon() + HOUR * 3, "x").unwrap(), Some(JobState::Dead), "attempts are bounded");
 }
 
-/// Fails the job this many times without a run, and moves the clock to its next attempt.
+/// Fails the job this many times, each time right after its claim, and moves the clock to its next
+/// attempt.
 fn fail_at_once(bench: &Bench, times: u32) {
     for _ in 0..times {
         bench.claim().retry("no").unwrap();

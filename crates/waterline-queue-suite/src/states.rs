@@ -20,7 +20,8 @@ enum Place {
     Dead,
 }
 
-/// A ready job comes first, so the queue that has no job yet is tried with it.
+/// A ready job comes first, since the first job of a queue is stored where a job without a place
+/// seems to be.
 const PLACES: [Place; 6] =
     [Place::Ready, Place::Absent, Place::Scheduled, Place::Running, Place::Finished, Place::Dead];
 

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 impl Queue {
     /// Returns how long successful attempts of each kind take in a [`Runner`](crate::Runner).
     ///
-    /// Measured is the time from the claim to the result of the handler, without reading the store.
-    /// A kind that has never succeeded is missing.
+    /// It is the time from the claim to the result of the handler. A kind that has never succeeded
+    /// is missing. The call reads nothing of the store.
     ///
     /// The averages survive a restart except for the last 10 seconds: they are stored with the end
     /// of a job, and cost no write of their own. They are dropped after 30 days without a success.

@@ -329,7 +329,8 @@ pub trait QueueEngine: Send + Sync + 'static {
     /// Lets a lease end after this silence; `None`: never by silence. Returns false if it is over.
     fn renew(&self, job: &Held, silence: Option<Duration>) -> bool;
 
-    /// Lets leases end by silence, since no worker has the jobs any more.
+    /// Lets leases end by silence, one whole lease from now on, since no worker has the jobs any
+    /// more.
     ///
     /// `is_stopping`: their runner is stopping, so the ends of the leases count no attempt. One
     /// call for all of them waits only once for rows that other calls have locked.

@@ -178,8 +178,8 @@ impl Queue {
     /// | damaged: its row cannot be read | it is removed, and this one takes its place | `Added` |
     ///
     /// A failed run is followed by the next attempt. If that starts before the time of the push,
-    /// the job runs once more after it, too. A waiting job keeps waiting for its jobs if the push
-    /// names none.
+    /// the job runs once more after it, too. A job that waits for others keeps waiting for them if
+    /// the push names none.
     ///
     /// ```
     /// use std::time::Duration;
@@ -262,7 +262,7 @@ impl Queue {
     /// finished, is dead or gone. So first requeue the one that it died with, or use
     /// [`requeue_all`](Self::requeue_all) or [`requeue_dead`](Self::requeue_dead). It does not wait
     /// for a job that by now waits for it, directly or through others, nor for any waiting job if
-    /// too many (10,000) wait for itself to be sure.
+    /// so many (10,000) wait for itself that this cannot be told.
     ///
     /// ```
     /// use waterline::Store;

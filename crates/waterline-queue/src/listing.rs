@@ -145,7 +145,7 @@ impl Queue {
 
     /// Removes all jobs that wait or run when they are reached, and returns their number.
     ///
-    /// Finished, dead and damaged jobs stay. A worker that has one of them learns of it as
+    /// Finished, dead and damaged jobs stay. A worker whose job is removed learns of it as
     /// [`remove`](Self::remove) says. It takes several writes, so a crash may leave the rest.
     ///
     /// # Errors

@@ -26,7 +26,7 @@ pub struct Seen {
     pub progress: Option<JobProgress>,
 }
 
-/// Follows the changes of one job, from [`Queue::subscribe`](crate::Queue::subscribe).
+/// Follows the changes of one job, from [`Queue::subscribe`].
 ///
 /// If changes come faster than the caller waits for them, a wait returns only the last one. So it
 /// never misses the end.

@@ -73,8 +73,8 @@ impl GroupBuilder {
         self
     }
 
-    /// Sets the queue for all other kinds. Default: none, since an unknown kind is usually
-    /// misspelt.
+    /// Sets the queue for all other kinds. Default: none. The push of such a job is then refused,
+    /// since its kind is usually misspelt.
     pub fn default_queue(mut self, name: impl Into<String>) -> Self {
         self.default = Some(name.into());
         self

@@ -56,7 +56,8 @@ impl<'a> LeaseWrites<'a> {
         self.end(End::Failed { error: describe(&*error.into()), at: None })
     }
 
-    /// Makes the writes, and sets the time of the next attempt: see [`Lease::retry_at`].
+    /// Makes the writes, ends the attempt as failed, and sets the time of the next one: see
+    /// [`Lease::retry_at`].
     ///
     /// # Errors
     /// The same as [`Lease::retry_at`] and [`Store::write`](waterline::Store::write).
@@ -82,7 +83,8 @@ impl<'a> LeaseWrites<'a> {
         self.end(End::Buried { reason: describe(&*reason.into()) })
     }
 
-    /// Makes the writes, and makes the job run once more after this run: see [`Lease::resubmit`].
+    /// Makes the writes, and makes the job run once more when this run has succeeded: see
+    /// [`Lease::resubmit`].
     ///
     /// # Errors
     /// The same as [`retry_at`](Self::retry_at).

@@ -14,7 +14,7 @@ pub struct Presence {
     pub slots: Option<usize>,
     /// The kinds that it takes; `None`: all.
     pub kinds: Option<Arc<[String]>>,
-    /// How many slots have lost jobs, or jobs of the other queues of its group.
+    /// How many slots hold lost jobs, or jobs of the other queues of its group.
     pub stuck: usize,
     /// True if it claims no more jobs.
     pub is_stopping: bool,

@@ -50,7 +50,7 @@ pub enum End {
 pub enum Over {
     /// Its process died.
     Died,
-    /// Its worker was silent for this time.
+    /// Its worker, or the one that had the job after that, was silent for this time.
     Silent(Duration),
 }
 

@@ -3,7 +3,7 @@
 /// The number of ready logs: one for each priority.
 pub(crate) const LANES: usize = 4;
 
-/// Each claim in this many takes the lowest priority that has a job.
+/// One claim in this many takes the lowest priority that has a job.
 const TURN_OF_THE_LOWEST: u64 = 8;
 
 /// Returns the ready log for the next claim, by the number of claims so far.

@@ -17,7 +17,8 @@ pub(crate) fn stands_still(no_end: Duration, patience: Duration) -> bool {
     no_end >= patience
 }
 
-/// Returns when the next log line is due, after `told` lines: each after twice the last time.
+/// Returns after how long without an end the next log line is due: each of the `told` lines so far
+/// doubles it.
 pub(crate) fn next_line(patience: Duration, told: u32) -> Duration {
     patience.saturating_mul(1_u32.checked_shl(told).unwrap_or(u32::MAX))
 }
@@ -39,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn each_line_comes_after_twice_the_last_pause() {
+    fn each_line_comes_after_twice_the_time() {
         let minute = Duration::from_secs(60);
         assert_eq!([0, 1, 2, 5].map(|told| next_line(minute, told)), [1, 2, 4, 32].map(|times| minute * times));
         assert_eq!(next_line(minute, 40), minute * u32::MAX, "no line is due at once");

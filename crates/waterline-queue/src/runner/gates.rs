@@ -136,7 +136,8 @@ impl Gates {
         self.answers.lock().iter().all(|answer| answer.is_some_and(|answer| answer.is_open && answer.holds(now)))
     }
 
-    /// Returns the first closed gate, without a lock: only one thread may call it at a time.
+    /// Returns the first closed gate. It asks those whose answers no longer hold, without a lock:
+    /// only one thread may call it at a time.
     pub(super) fn closed(&self, queue: &str, now: Instant) -> Option<Closed<'_>> {
         for (n, gate) in self.gates.iter().enumerate() {
             let kept = self.answers.lock()[n].filter(|answer| answer.holds(now));

@@ -97,7 +97,8 @@ impl Finisher {
         self.end(Ok(Outcome::Done));
     }
 
-    /// Ends the attempt with this error, which may contain a [`Failure`](waterline::Failure).
+    /// Ends the attempt with this error, which may be or contain a
+    /// [`Failure`](waterline::Failure).
     pub fn fail(self, error: impl Into<BoxError>) {
         self.end(Err(error.into()));
     }

@@ -8,7 +8,8 @@ use crate::types::json::from_json;
 use std::time::{Duration, SystemTime};
 
 /// The result of a handler that did not fail. (`Err` is a failed attempt: see
-/// [`RunnerBuilder::on`](crate::RunnerBuilder::on).) A time beyond the year 9999 counts as its end.
+/// [`RunnerBuilder::on`](crate::RunnerBuilder::on).) A time beyond the year 9999 counts as the
+/// end of that year.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Outcome {

@@ -128,8 +128,8 @@ impl Facts<'_> {
         Duration::from_millis(due.map_or(0, |(_, since)| self.at.wall.saturating_sub(*since)))
     }
 
-    /// Returns the reason if all workers of all processes are busy, or none exists, or takes jobs.
-    /// A job of a silent worker does not count as running.
+    /// Returns the reason if there is no worker, all slots of all workers are busy, or none of them
+    /// takes a due job for a minute. A job of a silent worker does not count as running.
     fn of_fleet(&self) -> Waits {
         let (survey, fleet) = (self.survey, &self.survey.fleet);
         if self.is_nobody_here() {

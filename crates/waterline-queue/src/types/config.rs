@@ -138,8 +138,8 @@ pub enum ConfigError {
     /// A runner with invalid handlers.
     #[error("{why}")]
     Handler {
-        /// "none" without a handler, "twice" for two of one kind, "timeout" for one of an unhandled
-        /// kind.
+        /// "none" without a handler, "twice" for two of one kind, and "timeout" for a timeout of a
+        /// kind without a handler.
         fault: &'static str,
         /// The kind.
         kind: Option<String>,

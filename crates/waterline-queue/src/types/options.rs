@@ -22,7 +22,8 @@ const RETENTION: Duration = Duration::from_secs(60);
 /// How long dead jobs are kept by default: an operator looks within a week.
 const DEAD_FOR: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// How long an id of the caller's is remembered: jobs that wait for it come within four weeks.
+/// How long an id of the caller's is remembered by default: jobs that wait for it come within four
+/// weeks.
 const IDS_FOR: Duration = Duration::from_secs(28 * 24 * 60 * 60);
 
 /// The settings of a queue, for [`Queue::open`](crate::Queue::open).
@@ -199,7 +200,8 @@ impl QueueOptions {
     /// So [`NewJob::after`](crate::NewJob::after) can tell a job that has ended from one that never
     /// existed. Default: 28 days, since a waiting job is mostly pushed soon after the other one. It
     /// costs a record of the length of the id per removed job. Zero remembers none: `after` then
-    /// refuses an id of yours whose job is gone. Made ids cost nothing, and are known forever.
+    /// refuses an id of yours whose job is gone. Ids made by the queue cost nothing, and are known
+    /// forever.
     pub fn ids_for(mut self, time: Duration) -> Self {
         self.ids_for = time;
         self

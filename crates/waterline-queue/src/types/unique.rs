@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn running_jobs_refuse_twins_only_until_done() {
+    fn running_jobs_refuse_twins_only_with_until_done() {
         let refuse = |until| JobState::ALL.map(|state| refuses_twins(until, state));
         assert_eq!(refuse(Until::Claimed), [true, true, false, false, false, true]);
         assert_eq!(refuse(Until::Done), [true, true, true, false, false, true]);
