@@ -1,7 +1,7 @@
 -- The bytes of answers, and the calls whose answers are larger than what the server buffers until the commit.
 
 -- A call that writes answers with at most 8 kB, which the server buffers until the commit. With more, it would wait
--- within the transaction for its caller to read: a stopped process would keep all the locks of the call for ever.
+-- within the transaction for its caller to read: a frozen process would keep all the locks of the call for ever.
 -- What does not fit is loaded by a call that only reads, or the call is a procedure that commits before it answers
 -- (`turn_and_commit`). This is the room without the column names and without what the protocol adds. A character may
 -- become longer in another encoding. (A session has one encoding, so plans may contain the number.)

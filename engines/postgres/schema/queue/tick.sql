@@ -80,7 +80,7 @@ BEGIN
     more := more OR cardinality(v_numbers) = c_most;
 END $$;
 
--- Deletes jobs that are no longer to be kept, as long as there are more and until then.
+-- Deletes jobs that are no longer to be kept, as long as there are more, for up to 50 ms.
 CREATE FUNCTION drop_ended(p_queue queue, p_from bigint, p_now bigint, p_tells boolean, OUT done int, OUT told answer[])
 LANGUAGE plpgsql AS $$
 DECLARE c_most CONSTANT int := 1024; v_until timestamptz := clock_timestamp() + interval '50 ms'; v_spots tid[]; v_numbers bigint[]; v_names text[];
@@ -135,7 +135,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Does all that is due by now, in pieces. `p_told` asks for the jobs that have become due since then.
+-- Does all that is due by now, in pieces. `p_due_since` asks for the jobs that have become due since then.
 CREATE FUNCTION tick(p_queue queue, p_due_since bigint, p_now bigint, OUT told answer[]) LANGUAGE plpgsql AS $$
 DECLARE
     v_low bigint;

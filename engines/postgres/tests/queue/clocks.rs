@@ -41,7 +41,7 @@ fn set_back_clock_rules_match_the_library() {
     for (row, answer) in rows.iter().zip(answers) {
         let [written, until, now, by] = row.map(i64::cast_unsigned);
         let expected = SetBack { to: now, by }.moved(written, until).unwrap_or((written, until));
-        // No time of the library is below 0, and here a lower one means never.
+        // The library has no time below 0. Here, such a time has passed, just like 0.
         let found = [0, 1].map(|at| answer.get::<_, i64>(at).max(0).cast_unsigned());
         assert_eq!((found[0], found[1]), expected, "{row:?}");
         assert_eq!(answer.get::<_, i64>(2).cast_unsigned(), last_tick(&hourly, written, now), "{row:?}");

@@ -76,7 +76,8 @@ fn empty_claims_beside_dead_rows_are_cheap_and_miss_no_commit() {
     client.query(ALL, &[]).unwrap();
     finish(&mut client);
     set_clock(&mut client, 1_007_000);
-    // Two read everything, and then all others do not for as long as that was expensive.
+    // Two claims read everything, and the next ones leave that out for a while, since it was
+    // expensive.
     let costs = [0, 1, 2, 3].map(|_| pages(&mut client, NONE));
     assert!(costs[0] > 400 && costs[2].max(costs[3]) < 200, "{costs:?}");
     late.commit().unwrap();

@@ -77,7 +77,7 @@ fn a_queue_moves_to_postgresql_and_back_with_each_job_once() {
     embedded.push_all((0..1_300).map(job)).unwrap();
     let mut runs = embedded.accept(Accept::new()).unwrap().unwrap();
     let before = all(&embedded);
-    // After the push of the first jobs came a crash.
+    // A crash came after the push of the first jobs.
     let first = embedded.list(JobState::Ready, None, 10).unwrap();
     shared.push_all(first.iter().map(|job| move_queue::copy(&embedded, job).unwrap())).unwrap();
     assert_eq!(move_queue::move_queue(&embedded, &shared).unwrap(), (1_299, 1));

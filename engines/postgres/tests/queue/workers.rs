@@ -120,7 +120,8 @@ fn a_runner_of_two_queues_is_seen_in_both() {
         group.push_all(["m", "t"].map(|kind| NewJob::new(kind, &()).unwrap())).unwrap();
     }
     (0..2).for_each(|_| begun.recv_timeout(common::LONG).unwrap());
-    // The slots may be taken by jobs of one of them. The other is stuck, though it has a worker.
+    // The slots may be taken by jobs of one of them: that one stands still, and the other has a
+    // worker.
     let stands = |waits: &Waits| matches!(waits, Waits::StandsStill { slots: 2, workers: Some(1), .. });
     common::eventually("a queue to stand still, and no other worker", || {
         let all_taken = |queue: &Queue| {
