@@ -30,7 +30,7 @@ pub struct Trial {
     pub fault: DiskFault,
     /// The faulty write, counted from 0 at the start of the life.
     pub write: u64,
-    /// In the next life: whether the life met its fault.
+    /// For the next life: whether this one met its fault.
     pub struck: bool,
 }
 

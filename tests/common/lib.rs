@@ -42,8 +42,8 @@ pub const HOUR: Duration = Duration::from_secs(3600);
 /// whatever the clock, and a late return does no harm.
 pub const LIMIT: Duration = Duration::from_millis(1);
 
-/// How long a test watches for something that must not happen. It is real time, since no event says
-/// so: a slow machine may hide a bug, but never fails a sound library.
+/// How long a test watches for something that must not happen. It is real time, since no event
+/// reports that: a slow machine may hide a bug, but never fails a sound library.
 pub const QUIET: Duration = Duration::from_millis(30);
 
 thread_local! {

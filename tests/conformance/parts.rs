@@ -51,7 +51,7 @@ fn promise_07_a_checkpoint_that_goes_back_is_caught() {
 }
 
 #[test]
-fn promise_01_a_frozen_progress_has_all_jobs_below_its_watermark() {
+fn promise_01_a_frozen_watermark_misses_no_job() {
     for freeze_at in 0..20 {
         let progress = FaultyProgress::in_memory();
         progress.faults().freeze_at(freeze_at);

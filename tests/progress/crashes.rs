@@ -449,7 +449,7 @@ fn a_suspect_above_a_narrowed_window_blocks_no_job() {
 }
 
 #[test]
-fn narrowing_while_a_suspect_is_counted_goes_on() {
+fn narrowing_while_a_suspect_is_counted_stalls_no_job() {
     let mut lives = Lives::new();
     let with = |builder: Stream| builder.max_processing(4).max_crashes(2).on_exhausted(PARK);
     for _ in 0..2 {

@@ -186,7 +186,7 @@ fn a_redrive_without_a_consumer_runs_at_the_next_start() {
 }
 
 #[test]
-fn a_parked_job_is_discarded_while_running() {
+fn a_running_consumer_discards_a_parked_job() {
     let store = Store::in_memory();
     let consumer = Consumer::builder(numbers(6), store.progress("p"))
         .on_exhausted(OnExhausted::Park { budget: 2 })

@@ -924,7 +924,7 @@ proptest! {
     /// The model: nodes in the order of their tokens. Only the newest changes the row, so each job
     /// that the row has passed was run, and last by a life that had the name, as its fence tells.
     #[test]
-    fn promise_07_only_the_node_with_the_name_runs_jobs(steps in steps()) {
+    fn promise_07_one_node_has_the_name_and_no_job_is_skipped(steps in steps()) {
         watch();
         let (database, jobs, time) = (Database::leased(Duration::ZERO), MemoryJobs::new(), Time::new());
         let fences = Arc::new(Mutex::new(BTreeMap::<Index, u64>::new()));

@@ -162,7 +162,7 @@ impl Paths {
     }
 }
 
-/// Calls this with each path of an import and the name that it binds, which a glob has not.
+/// Calls this with each path of an import and the name that it binds: a glob binds none.
 pub(super) fn imports(before: &[String], tree: &syn::UseTree, each: &mut dyn FnMut(&[String], Option<&syn::Ident>)) {
     let with = |name: &syn::Ident| [before, &[name.to_string()]].concat();
     match tree {

@@ -6,8 +6,8 @@ use common::tree;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// The floors of the queue, bottom first: its folders. A file names files of its own floor and of
-/// floors below. Files in no folder or in another one are calls.
+/// The floors of the queue, bottom first. A file names only files of its own floor and of floors
+/// below. A file in none of these folders is on the floor `CALLS`.
 const FLOORS: &[&str] =
     &["types", "rules", "notify", "engine", "embedded", CALLS, "runner", "engine_api", "testing", "fuzzing"];
 const CALLS: &str = "calls";

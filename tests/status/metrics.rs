@@ -141,7 +141,7 @@ fn the_verdict_on_an_idle_consumer_shows_its_pause() {
 }
 
 #[test]
-fn idle_gauges_show_its_place_and_parked_jobs() {
+fn idle_gauges_show_the_place_and_parked_jobs() {
     let (kept, store, time) = (Kept::default(), Store::in_memory(), Time::new());
     let builder = Consumer::builder(numbers(4), store.progress("p"));
     let (worker, started) = manual_worker();

@@ -138,7 +138,8 @@ impl Home {
         consumer.unwrap()
     }
 
-    /// Runs two consumers beside writes, and returns the numbers of their refused adds.
+    /// Runs two consumers beside writes, and returns the number of writes and that of consumers
+    /// whose add was refused.
     fn live(&self, seed: u64) -> [u64; 2] {
         self.attempts.store(seed << 16, Ordering::Relaxed);
         let consumers = [self.consumer("few", 40, 600), self.consumer("many", 60, 1 << 20)];

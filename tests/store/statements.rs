@@ -155,7 +155,7 @@ fn a_refused_statement_fails_its_job_alone() {
 }
 
 #[test]
-fn only_triggers_on_tables_of_the_store_are_refused() {
+fn only_triggers_that_touch_the_store_are_refused() {
     let mine = Mine::new("CREATE TABLE rolls (n INTEGER PRIMARY KEY)");
     let rows = |table: &str| format!("SELECT '{table}', count(*) FROM sqlite_master WHERE name = '{table}'");
     let own = ["CREATE TABLE notes (waterline_job TEXT)", "ALTER TABLE notes RENAME TO my_notes"];

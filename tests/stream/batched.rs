@@ -162,7 +162,7 @@ fn a_pause_holds_a_batch_until_the_resume() {
 }
 
 #[test]
-fn promise_05_only_a_job_that_fails_alone_halts_a_batch() {
+fn promise_05_a_batch_halts_only_at_the_job_that_fails_alone() {
     for panics in [false, true] {
         let (send, batches) = unbounded();
         let consumer = four(10)

@@ -205,7 +205,7 @@ fn a_panic_in_display_or_drop_kills_no_thread() {
         consumer.join().unwrap();
         assert_eq!(progress.last_processed(), Some(5));
     }
-    // The same as the payload of a panic, and in a job that never runs.
+    // Now as the payload of a panic, and in a job that never runs.
     let progress = MemoryProgress::new();
     let consumer = builder(numbers(3), &progress)
         .retry(NOW)

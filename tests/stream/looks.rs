@@ -59,7 +59,8 @@ fn a_slow_head_delays_no_known_job() {
         .unwrap()
         .join()
         .unwrap();
-    // Once all is read, the consumer looks for as long as the last jobs take, which do not count.
+    // Once all is read, the consumer looks again and again while the last jobs run: those looks do
+    // not count.
     let (looks, all_read) = (looks.lock(), *all_read.get().unwrap());
     let looked = looks.iter().filter(|look| **look < all_read).count() as u128;
     // A look before each run would be one for every 64 jobs. The pause after a look is nine times

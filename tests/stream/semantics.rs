@@ -282,7 +282,7 @@ fn a_stop_awaits_no_retry_and_keeps_saving() {
 }
 
 #[test]
-fn only_a_permanent_failure_halts_a_stop() {
+fn only_a_permanent_failure_halts_while_stopping() {
     for for_good in [true, false] {
         let (worker, stage) = manual_worker();
         let consumer = builder(numbers(9), &MemoryProgress::new()).max_processing(1).start_worker(worker).unwrap();

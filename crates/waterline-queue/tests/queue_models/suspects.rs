@@ -11,7 +11,7 @@ use waterline_queue::{
     Runner, Waits,
 };
 
-/// A bench whose process has died twice while these jobs ran. None is claimed since.
+/// A bench whose process has died twice while these jobs ran. None has been claimed since.
 fn suspects<const N: usize>(ids: [&str; N], options: QueueOptions) -> Bench {
     let mut bench = Bench::on_disk(FaultyStore::new().unwrap(), &Clock::manual(noon()), options);
     bench.queue.push_all(ids.map(|id| job(id).key(id))).unwrap();
