@@ -106,8 +106,9 @@ pub(crate) trait Backend {
     /// Says why a change would be refused now, if that is known.
     fn hindrance(&self) -> Result<Option<String>, Fault>;
 
-    /// Makes a change, and says what it did. A read-only store is closed first. `seen` is the state
-    /// of the job when the change was planned, if it changes one job.
+    /// Makes a change, and says what it did. A store that is open for a look is closed first.
+    ///
+    /// `seen` is the state of the job when the change was planned, if it changes one job.
     fn change(self: Box<Self>, change: &Change, seen: Option<&str>) -> Result<Made, Fault>;
 }
 

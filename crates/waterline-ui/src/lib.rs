@@ -19,10 +19,10 @@
 //!
 //! Each change is a `POST` with `Content-Type: application/json` and `X-Waterline-Page: 1`, and
 //! with `Sec-Fetch-Site: same-origin` or an `Origin` that is the page's own. Behind a proxy that
-//! changes the `Host`, set the address in the browser: [`Page::origin`]. A program that sends the
-//! token as `Authorization: Bearer …` needs no `Origin`. A page that serves itself answers under
-//! its address and under `localhost`, and under no other name. Nothing is loaded from other sites,
-//! no script is inline, and what your jobs and users wrote is shown as text.
+//! changes the `Host`, set the address that browsers use: [`Page::origin`]. A program that sends
+//! the token as `Authorization: Bearer …` needs no `Origin`. A page that serves itself answers
+//! under its address and under `localhost`, and under no other name. Nothing is loaded from other
+//! sites, no script is inline, and what your jobs and users wrote is shown as text.
 //!
 //! A page that serves itself has at most 256 connections. Each carries one request, with 10 seconds
 //! for its headers and 10 for its body. One address may have at most 16 connections without a

@@ -116,7 +116,7 @@ impl Page {
 
     /// Shows the saved state of consumers that are not [watched](Self::watch), too.
     ///
-    /// It has their progress, their parked jobs, their last halt, and their moves. It is for a
+    /// That is their progress, their parked jobs, their last halt, and their moves. It is for a
     /// program that looks at the store of another one, opened
     /// [read-only](waterline::StoreOptions::read_only). Of such a store each queue is shown as it
     /// is saved, also one that is made later. Only its process knows whether a runner runs.
@@ -171,7 +171,8 @@ impl Page {
         Self { token: Some(Token::new(token.into())), ..self.anew() }
     }
 
-    /// Sets the address in the browser, such as `https://ops.example.org`, behind a proxy.
+    /// Sets the address that browsers use, such as `https://ops.example.org`, if the page is behind
+    /// a proxy.
     ///
     /// A `Host` and an `Origin` of any other name are then refused. Its path is that of the page,
     /// if the proxy changes the path.
@@ -199,7 +200,7 @@ impl Page {
     /// `app.nest("/admin/waterline", page.router())`. An `app` with a state takes them by
     /// `nest_service`.
     ///
-    /// They take changes only from the page itself: see the [crate](crate) for the checks. A thread
+    /// They take changes only from the page itself: see [the crate](crate) for the checks. A thread
     /// samples each name once a second as long as the routes live.
     ///
     /// # Panics

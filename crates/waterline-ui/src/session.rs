@@ -101,6 +101,7 @@ pub(crate) struct Wrong(Mutex<Noted>);
 #[derive(Default)]
 struct Noted {
     times: VecDeque<Instant>,
+    /// When a line was last logged.
     told: Option<Instant>,
 }
 

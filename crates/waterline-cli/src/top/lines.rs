@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_are_one_line_and_three_lost_ones_more() {
+    fn workers_share_a_line_and_three_lost_ones_have_their_own() {
         let silent = |n: u32, busy| Worker {
             name: Some(format!("w{n}")),
             busy,

@@ -123,7 +123,8 @@ pub(crate) fn database(store: &Path) -> Option<rusqlite::Connection> {
 }
 
 /// Returns the bytes of each file of a store. Of the shared memory of SQLite only the name counts,
-/// since each reader writes to it; a closed store has none. The text log of RocksDB is the same.
+/// since each reader writes to it; a closed store has none. Nor do the bytes of the text log of
+/// RocksDB count.
 pub(crate) fn bytes(store: &Path) -> BTreeMap<String, Vec<u8>> {
     let files = std::fs::read_dir(store).unwrap().map(|file| file.unwrap());
     let named = files.map(|file| (file.file_name().into_string().unwrap(), file.path()));
