@@ -43,7 +43,7 @@ impl<'a> Input<'a> {
         core::array::from_fn(|_| self.byte())
     }
 
-    /// Takes as many bytes as the next byte says, if there are as many. Usually few, so that some
+    /// Takes as many bytes as the next byte says, or all that are left. Usually few, so that some
     /// are left for the next step.
     pub fn some(&mut self) -> &'a [u8] {
         let length = match self.byte() {

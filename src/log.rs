@@ -117,8 +117,8 @@ impl Store {
 
     /// Opens the log with this name, like [`log`](Self::log), with a codec for its items.
     ///
-    /// A new log keeps the [name of the codec](Codec::NAME), which alone identifies it. Once a
-    /// store has a log that is not [`Json`], library versions without codecs refuse it
+    /// A new log keeps the [name of the codec](Codec::NAME), which alone identifies the codec. Once
+    /// a store has a log that is not [`Json`], library versions without codecs refuse the store
     /// ([`Error::Format`]).
     ///
     /// ```

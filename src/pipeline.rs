@@ -272,7 +272,8 @@ impl Pipeline {
         self.end(End::Now, Some(limit))
     }
 
-    /// Runs until the first stage has processed this index, and all other stages what comes of it.
+    /// Runs until the first stage has processed everything up to and including this index, and all
+    /// other stages what comes of it.
     ///
     /// Jobs above the index that have already started are processed too; to go no further than an
     /// index, use [`PipelineBuilder::stop_at`]. If the first stage stops lower, that holds.

@@ -226,7 +226,7 @@ pub trait Progress: Send + 'static {
     /// [`acquire`](Self::acquire), or after it failed, is an error and changes nothing.
     ///
     /// # Errors
-    /// The consumer retries the save with backoff, and `status().blocked` shows the error. The
+    /// The consumer retries the save with back-off, and `status().blocked` shows the error. The
     /// watermark stands still meanwhile. A [`SaveError::Lost`] halts the consumer instead.
     fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError>;
 
@@ -266,7 +266,7 @@ pub trait Progress: Send + 'static {
     /// finished, the watermark is as in the previous save, or still `None`.
     ///
     /// # Errors
-    /// After [`SaveError::Retry`] the consumer retries with backoff, as after an error of
+    /// After [`SaveError::Retry`] the consumer retries with back-off, as after an error of
     /// [`save`](Self::save). [`SaveError::Lost`] halts the consumer at once with [`Error::Fenced`],
     /// even if it is about to stop. It saves nothing more, and this save counts as not made.
     fn save_all(&mut self, saved: &Saved) -> Result<(), SaveError> {

@@ -245,7 +245,8 @@ pub trait Jobs: Send + Sync + 'static {
     ///
     /// An example is a transaction of a database that is still open. Say who holds it up, and what
     /// to do. The consumer asks for it with each check of the [head](Self::head), and shows it in
-    /// [`Blocked::SourceWaits`](crate::Blocked::SourceWaits) while it waits above the head.
+    /// [`Blocked::SourceWaits`](crate::Blocked::SourceWaits) while it waits for a job above
+    /// the head.
     ///
     /// ```
     /// use waterline::{Blocked, BoxError, Consumer, Index, Jobs, MemoryProgress};

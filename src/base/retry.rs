@@ -162,7 +162,7 @@ impl Retry {
         (self.first, self.growth, self.cap, self.max_attempts, self.jitter)
     }
 
-    /// Builds it of its parts, unchecked.
+    /// Builds it from its parts, unchecked.
     #[cfg(feature = "seam")]
     pub(crate) fn of_parts(
         (first, growth, cap, max_attempts, jitter): (Duration, Growth, Duration, Option<u32>, f64),

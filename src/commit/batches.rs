@@ -32,7 +32,7 @@ pub(super) struct Pending {
     intent: Box<dyn Intent>,
     /// True if it waits neither for the pace nor for the pause after a failed write.
     pub(super) hurry: bool,
-    /// The end of its own backoff, if it could not be resolved.
+    /// The end of its own back-off, if it could not be resolved.
     pub(super) due: Option<Instant>,
     /// True if it is in the batch that is being written.
     resolved: bool,
@@ -137,7 +137,7 @@ impl Pending {
         Self { intent, hurry, due: None, resolved: false }
     }
 
-    /// Returns the time from which it may start a write: now or after its own backoff, and, unless
+    /// Returns the time from which it may start a write: now or after its own back-off, and, unless
     /// it is urgent, after the common pause.
     fn writable_from(&self, now: Instant, rests_until: Instant) -> Instant {
         let due = self.due.unwrap_or(now);

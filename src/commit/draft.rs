@@ -280,7 +280,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Puts the sums of these counters after all records. One that a record changed needs none.
+    /// Puts the sums of these counters after all records. One last changed by a record needs none.
     fn put_owed(&mut self, owed: Owed<'_>) -> Result<(), StoreError> {
         for (at, Add { counters, key, .. }) in owed {
             let cell = self.cells.get(at);

@@ -17,7 +17,8 @@ pub struct Overlay<'a> {
     batch: Batch,
     /// An index of the batch's changes for each family that was read.
     read: Vec<(FamilyId, Changed)>,
-    /// Before the lock: the transaction ends before other threads change rows again.
+    /// Declared before the lock, and so dropped first: the transaction ends before other threads
+    /// change rows again.
     statements: InBatch<'a>,
     /// The lock on rows. The batch holds it from the first counter or statement on until all is
     /// written. So no thread changes a counter meanwhile, or waits for the transaction with the

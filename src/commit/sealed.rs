@@ -5,7 +5,8 @@
 //! version and the body, in this order. Label, name and place are not stored, since the key
 //! contains them. So a record under a wrong key is detected like a flipped bit.
 //!
-//! This layout never changes, whatever later versions put into the body, to tell these from damage.
+//! This layout never changes, whatever later versions put into the body. So a program can tell an
+//! unknown version from damage.
 
 use std::fmt;
 

@@ -27,7 +27,7 @@ enum WriterMessage {
         intent: Box<dyn Intent>,
         hurry: bool,
     },
-    /// Ends all waits for the pace or for a backoff.
+    /// Ends all waits for the pace or for a back-off.
     Hurry,
     /// Another thread has left an intent on the list.
     Look,
@@ -84,7 +84,8 @@ impl Writer {
     }
 
     /// Returns the lock on rows. A thread that only writes rows beside this writer holds it for
-    /// reading. One that reads rows and writes changed values back holds it for writing.
+    /// reading. One that reads rows and writes changed values back holds it for writing, so that it
+    /// overwrites no change made in between.
     pub(crate) fn rows(&self) -> &Arc<RwLock<CounterCache>> {
         &self.rows
     }
@@ -162,7 +163,7 @@ impl Writer {
     /// while the writer thread gets no core.
     ///
     /// It leaves flushes to the writer thread, since the caller would wait for the disk, and a
-    /// failing store, since that thread keeps the backoff.
+    /// failing store, since that thread keeps the back-off.
     pub(crate) fn help(&self) {
         let Some(inbox) = self.thread.lock().as_ref().map(|started| started.inbox.clone()) else { return };
         let Some(mut batches) = self.batches.try_lock() else { return };
@@ -202,7 +203,7 @@ impl Writer {
         self.chores.tidy();
     }
 
-    /// Writes all intents at once that wait for the pace or for a backoff.
+    /// Writes all intents at once that wait for the pace or for a back-off.
     pub(crate) fn hurry(&self) {
         self.tell(WriterMessage::Hurry);
     }

@@ -31,16 +31,17 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// a batch of its own. The job that fails there has failed an attempt, and the consumer's
     /// [`Retry`](crate::Retry) decides what follows. Later attempts of that job are batches of one,
     /// too. So one bad job delays its neighbours, and fails none of them. **The neighbours run
-    /// twice**: the sink has to tolerate that, as after a crash (*at least once*), or use
-    /// [`start_batched_transactional`](Builder::start_batched_transactional).
+    /// twice**: the sink has to tolerate that, as after a crash (*at least once*). With
+    /// [`start_batched_transactional`](Builder::start_batched_transactional) their effects happen
+    /// once.
     ///
     /// A job that failed before, and one that may have killed its process, runs alone; batches and
     /// such jobs take turns. [`Failure::permanent`](crate::Failure::permanent) and
     /// [`Failure::defer`](crate::Failure::defer) work for a batch of one; for a larger batch they
     /// are a failure like any other. [`on_job_done`](Self::on_job_done) is called for each job of a
     /// batch that succeeded. If it panics, the batch has failed.
-    /// [`attempt_timeout`](Self::attempt_timeout) limits the batch as a whole, from its start: then
-    /// [`Job::is_stopping`] is true for each of its jobs.
+    /// [`attempt_timeout`](Self::attempt_timeout) limits the batch as a whole, from its start. Once
+    /// that time is over, [`Job::is_stopping`] is true for each of its jobs.
     ///
     /// ```
     /// use std::time::Duration;

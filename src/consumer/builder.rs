@@ -183,8 +183,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     ///
     /// An attempt that takes longer fails with [`Error::AttemptTimeout`] and counts like any other
     /// failed attempt: the [`Retry`] and [`on_exhausted`](Self::on_exhausted) decide what follows.
-    /// A time of zero is refused. There is no default, since only you know how long a job may take,
-    /// and since an attempt that is cut off may have had half of its effects.
+    /// A time of zero is refused. There is no limit by default, since only you know how long a job
+    /// may take, and since an attempt that is cut off may have had half of its effects.
     ///
     /// The time begins when the attempt is handed to its thread, and goes on during a pause and a
     /// stop. It is exact to within a tick of the system's timer (1 to 16 ms). Running code cannot
@@ -252,7 +252,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     ///
     /// It costs two small writes for each life of the consumer, and nothing for each job. The
     /// attempts of failed jobs are stored too, so the next life goes on counting them, and waits
-    /// for the rest of their back-off. It needs the progress of a [`Store`](crate::Store).
+    /// for the rest of their back-off. It needs the progress of a [`Store`](crate::Store), or one
+    /// that [keeps records](crate::Progress::keeps_records).
     ///
     /// ```
     /// use waterline::{Consumer, MemoryJobs, Retry, Store};

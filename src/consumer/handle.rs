@@ -51,8 +51,8 @@ impl Handle {
         usize::try_from(self.control.size()).unwrap_or(usize::MAX)
     }
 
-    /// Returns a snapshot of the consumer, which prints in one line: `println!("{}",
-    /// handle.status())`.
+    /// Returns a snapshot of the consumer, which prints in one line:
+    /// `println!("{}", handle.status())`.
     ///
     /// It never waits for the source, the store or a job, and may be called from any of them.
     #[must_use]
@@ -107,7 +107,7 @@ impl Handle {
         self.control.watermark().progress_name()
     }
 
-    /// Returns the watermarks that its source's gate waits for.
+    /// Returns the watermarks that the gate of its source waits for.
     ///
     /// Compare them with [`Watermark::is_same`]: `handle.upstreams()[0].is_same(other.as_ref())`.
     ///

@@ -53,7 +53,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// of up to 5 s, and its status has [`Blocked::Progress`](crate::Blocked::Progress) meanwhile.
     ///
     /// If the gate of the source depends on a consumer that ended meanwhile, this one takes over
-    /// and waits: [`Status::ended_upstream`](crate::Status::ended_upstream) names the other one.
+    /// and waits: [`Status::ended_upstream`](crate::Status::ended_upstream) names the ended one.
     ///
     /// The previous holder may still live, and only be slow or cut off. The storage fences it: see
     /// [the rules](Progress#the-rules). Pass [`Job::fence`](crate::Job::fence) to sinks of your

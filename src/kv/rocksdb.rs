@@ -169,7 +169,7 @@ fn is_lock_held(error: &rocksdb::Error) -> bool {
 
 /// True if another process has the database open. Trying to open it would leave an info log there.
 ///
-/// RocksDB takes the lock first; without the lock held, it then refuses to open only some families.
+/// RocksDB takes the lock first. If it gets it, it refuses to open only some of the families.
 fn is_locked(path: &Path) -> bool {
     let mut options = Options::default();
     options.set_info_logger(InfoLogger::new_callback_logger(LogLevel::Fatal, |_, _| {}));

@@ -16,7 +16,7 @@ const CLEAR: u8 = 1;
 /// The spare memory of a pending item, in bytes, that is not worth freeing.
 const SPARE: usize = 256;
 
-/// Returns the operation that appends an item. (The tag follows: a codec gets its own buffer.)
+/// Returns the operation that appends an item. (The tag comes last: a codec gets an empty buffer.)
 pub(crate) fn push_op(mut item: Vec<u8>) -> Vec<u8> {
     item.push(PUSH);
     // A codec may reserve far more than its item takes. Only the item counts for the limit of

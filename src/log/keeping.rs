@@ -81,7 +81,8 @@ impl LogState {
         Ok(kept)
     }
 
-    /// Removes the rows of those of these jobs that no consumer has parked. Returns their number.
+    /// Removes the rows of these jobs, except of those that a consumer has parked. Returns how many
+    /// it removed.
     pub(super) fn free(&self, jobs: &[Index], batch: &mut Overlay<'_>) -> Result<u64, BoxError> {
         let mut freed = 0;
         for index in jobs.iter().filter(|index| !self.is_parked(**index)) {

@@ -71,7 +71,7 @@ impl Kept {
         std::mem::take(&mut *self.released.lock())
     }
 
-    /// Returns the jobs whose items were not freed.
+    /// Puts back the jobs whose items were not freed.
     pub(super) fn put_back(&self, jobs: Vec<Index>) {
         self.released.lock().extend(jobs);
     }

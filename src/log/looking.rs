@@ -190,7 +190,8 @@ impl Store {
         Ok(LogState::new(name, families, bounds, bounds.end))
     }
 
-    /// Returns an error if a log begins above this index. An unreadable log refuses nothing.
+    /// Returns an error if a log begins above this index. A missing or unreadable log refuses
+    /// nothing.
     pub(crate) fn check_beginning(&self, log: &str, next: Index) -> Result<(), Error> {
         match self.stored_log(log) {
             Ok(Some((bounds, _))) if next < bounds.first => Err(Error::Truncated { next, first: bounds.first }),

@@ -14,7 +14,7 @@ use crate::store::Store;
 use std::sync::Weak;
 use std::time::Duration;
 
-/// The backoff of a log that could not trim itself. Closing the store waits no longer than this.
+/// The back-off of a log that could not trim itself. Closing the store waits no longer than this.
 const TRIM_BACK_OFF: Retry = Retry::exponential(Duration::from_millis(20), Duration::from_secs(1));
 
 /// A trim.

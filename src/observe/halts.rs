@@ -4,7 +4,7 @@ use crate::base::error::is_halt_of_job;
 use crate::observe::status::Blocked;
 
 impl Blocked {
-    /// True if the consumer halted since a job failed for good, or killed its process.
+    /// True if the consumer halted because a job failed for good, or killed its process.
     ///
     /// Then skipping the job helps, unlike after any other halt, such as that of a failing source.
     ///

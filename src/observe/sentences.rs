@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 impl Blocked {
-    /// True if it takes an operator, or other outside help, before anything goes on.
+    /// True if nothing goes on before an operator, or another program, has acted.
     pub(crate) fn needs_help(&self) -> bool {
         match self {
             Self::LogFull { ended, .. } => *ended,

@@ -140,7 +140,7 @@ impl Serialize for Strip {
             per_cell = self.per_cell,
             cells = self.cells.iter().map(|cell| cell.letter()).collect::<String>(),
             max_processing = self.max_processing,
-            // No number of JavaScript is that large.
+            // JavaScript cannot hold `u64::MAX` exactly.
             max_search_ahead = Some(self.max_search_ahead).filter(|width| *width < u64::MAX),
             running = self.running,
             retries = self.retries,

@@ -70,7 +70,8 @@ pub(crate) struct Removal {
 }
 
 impl Store {
-    /// Returns the progress of the consumer with this name of 1 to 255 bytes, as its start checks.
+    /// Returns the progress of the consumer with this name. The start refuses a name that does not
+    /// have 1 to 255 bytes.
     ///
     /// If nothing is saved under this name, the consumer starts with the first job. With
     /// [`StoreOptions::create(false)`](crate::StoreOptions::create) it does not start.

@@ -81,7 +81,7 @@ pub(crate) fn slot_of(key: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes([0, slot[0], slot[1], slot[2]]))
 }
 
-/// Encodes a page. Done are all indices below `next`, and above it those whose bits are set. The
+/// Encodes a page. All indices below `next` are done, and above it those whose bits are set. The
 /// lowest bit of the first word stands for the index `first`.
 pub(crate) fn encode_page(
     name: &str,

@@ -37,7 +37,7 @@ pub struct ConsumerInfo {
     /// The log of this store that the last consumer with this name has read, since its first save.
     /// `None` for another source, or if it is not known.
     pub log: Option<String>,
-    /// Why the records of the progress cannot be read. Then only the name above is set.
+    /// Why a record of the progress cannot be read. Then only the values that were read are set.
     pub unreadable: Option<String>,
 }
 

@@ -287,7 +287,8 @@ impl ParkedRecords {
 impl Store {
     /// Lists the parked jobs of the progress with this name, in the order of indices.
     ///
-    /// A job is listed after the save that passes it, read from disk, even while a consumer runs.
+    /// A job is listed after the save that passes it. The list is read from disk, even while a
+    /// consumer runs.
     ///
     /// # Errors
     /// [`Error::Config`] for a bad name, [`Error::Corrupt`] for an unreadable record,

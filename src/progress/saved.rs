@@ -159,7 +159,7 @@ impl From<Checkpoint> for Saved {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SaveError {
-    /// The save failed this time. The consumer retries it with backoff until it succeeds.
+    /// The save failed this time. The consumer retries it with back-off until it succeeds.
     Retry(BoxError),
     /// Another consumer has the name now, so no save can ever succeed. The consumer halts at once
     /// with [`Error::Fenced`](crate::Error::Fenced), whose `holder` is the text of this error.

@@ -75,7 +75,7 @@ pub(crate) trait Saves: Send + Sync {
     /// Begins a save, one at a time. The thread asks the desk for the content only when it writes,
     /// so it includes everything that finishes until then. Without `hurry` it waits for the pace.
     fn save(&self, desk: Arc<dyn SavePort>, hurry: bool);
-    /// Ends the wait for the pace or for a backoff at once.
+    /// Ends the wait for the pace or for a back-off at once.
     fn hurry(&self);
     /// True if the consumer's workers are to call [`help`](Self::help).
     fn takes_help(&self) -> bool {

@@ -126,7 +126,7 @@ impl Tenure {
     }
 
     /// Makes a [standby](crate::Builder::standby) try to take its name at once, not at its pace:
-    /// for an engine that is notified when a name is released. Others ignore it.
+    /// for an engine that is notified when a name is released. Any other consumer ignores it.
     pub fn try_now(&self) {
         self.change(|state| state.try_now = true);
     }

@@ -152,7 +152,7 @@ pub enum CommitError {
     /// The user's part failed, nothing is written, and the connection works. If the transaction had
     /// several jobs, each is then written once alone; one that fails alone has a failed attempt.
     Write(BoxError),
-    /// Nothing is written. The consumer retries the same with backoff until it succeeds.
+    /// Nothing is written. The consumer retries the same with back-off until it succeeds.
     Retry(BoxError),
     /// Another consumer has the name now, or it cannot be found out whether the transaction is
     /// written. The consumer halts at once with [`Error::Fenced`](crate::Error::Fenced), whose

@@ -117,7 +117,7 @@ impl<T> Sparse<T> {
         Self { first, last, most, jobs: Vec::new(), steps: Steps::default(), fault: None }
     }
 
-    /// Reassembles an answer of its parts.
+    /// Reassembles an answer from its parts.
     #[cfg(feature = "testing")]
     pub(crate) fn of(first: Index, jobs: Vec<T>, steps: Steps) -> Self {
         Self { jobs, steps, ..Self::new(first) }

@@ -6,7 +6,8 @@ use crate::kv::batch::Batch;
 use crate::kv::{Family, OURS};
 use std::collections::BTreeSet;
 
-/// The name in use while a store is copied into. No program knows it, so all refuse that.
+/// The name in use while a store is copied into. No program knows it, so every program refuses an
+/// unfinished copy.
 const HALF: &str = "unfinished copy";
 
 /// The approximate bytes of one write.

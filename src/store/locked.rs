@@ -31,7 +31,7 @@ mod tests {
     use super::*;
     use std::cell::{Cell, RefCell};
 
-    /// The result of `retry`, and its pauses. An attempt takes a millisecond; `held` fail.
+    /// The result of `retry`, and its pauses. An attempt takes 1 ms; the first `held` ones fail.
     fn tried(timeout: Duration, held: usize, then: fn() -> Result<(), Error>) -> (Result<(), Error>, Vec<Duration>) {
         let (clock, slept, tries) = (Cell::new(Duration::ZERO), RefCell::new(Vec::new()), Cell::new(0));
         let sleep = |pause: Duration| {

@@ -174,7 +174,8 @@ fn attached(db: Arc<DB>, create: bool) -> Result<Arc<Inner>, Error> {
         if let Some(inner) = inner.upgrade() {
             return Ok(inner);
         }
-        // The last handle is being dropped. The writer may still write a trim.
+        // The last handle is being dropped. Its writer may still write a trim, which a store
+        // that is loaded now would miss.
         CLOSED.wait(&mut attached);
     }
     let mut inner = Inner::on(Arc::new(RocksKv::shared(db.clone())), create, &db.path().display())?;

@@ -95,7 +95,8 @@ impl<'a, J: Jobs<Job: PartialEq + fmt::Debug>> JobsSuite<'a, J> {
         Self { make: Box::new(make), sized: true, sparse: false, extend: None, prune: None, patience: PATIENCE }
     }
 
-    /// Creates a suite for a source of unknown length: a fixture, or an endless source.
+    /// Creates a suite for a source whose length the test cannot choose: a fixture, or an endless
+    /// source.
     ///
     /// It must not be empty.
     pub fn fixed(make: impl Fn() -> J + 'a) -> Self {

@@ -16,8 +16,8 @@ impl Window {
         self.revoke(index) && self.retries.wait(index)
     }
 
-    /// Takes back that a job is done which has not failed: its result waits again, like that of a
-    /// job [set aside](Self::handle_set_aside).
+    /// Takes back that a job is done, though it has not failed: its result waits again, like that
+    /// of a job [set aside](Self::handle_set_aside).
     pub fn handle_put_aside(&mut self, index: Index) -> bool {
         self.revoke(index)
     }

@@ -16,7 +16,8 @@ pub enum OnExhausted {
     /// [`Handle::redrive`](crate::Handle::redrive) runs a parked job once more, and
     /// [`Store::discard`](crate::Store::discard) gives it up. Gates, `wait_for`, `stop_at` and the
     /// lag count a parked job as processed. Parking needs the progress of a
-    /// [`Store`](crate::Store): with any other, the start returns [`Error::Config`](crate::Error).
+    /// [`Store`](crate::Store), or one that [keeps records](crate::Progress::keeps_records): with
+    /// any other, the start returns [`Error::Config`](crate::Error).
     ///
     /// ```
     /// use waterline::{Consumer, Error, MemoryJobs, OnExhausted, Store};

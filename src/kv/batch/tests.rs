@@ -50,7 +50,7 @@ fn a_batch_has_the_bytes_of_its_format() {
 }
 
 #[test]
-fn too_large_a_record_adds_nothing() {
+fn a_record_too_large_adds_nothing() {
     // Zeros that are never touched take no memory.
     let large = vec![0u8; 1 << 30];
     let parts = [&large[..]; 4];
