@@ -1,6 +1,6 @@
 //! Claiming jobs: for a caller's loop, and for the threads of a runner.
 
-use crate::engine::{Beside, Claim, Claimed, Glance};
+use crate::engine::{Beside, Claim, Claimed, Peek};
 use crate::handle::Queue;
 use crate::lease::Lease;
 use crate::notify::bell::Takes;
@@ -162,20 +162,20 @@ impl Queue {
     ///
     /// If the store takes no write, or with a long backlog, the read shows what is stored.
     pub(super) fn catch_up(&self) {
-        self.catch_up_with(|glance| glance.next_time);
+        self.catch_up_with(|peek| peek.next_time);
     }
 
     /// Runs all due maintenance before a wait. Returns the time until the next, if there is one.
     pub(super) fn do_all(&self) -> Option<Duration> {
-        self.catch_up_with(|glance| glance.next_change)
+        self.catch_up_with(|peek| peek.next_change)
     }
 
-    fn catch_up_with(&self, next: fn(&Glance) -> Option<Duration>) -> Option<Duration> {
+    fn catch_up_with(&self, next: fn(&Peek) -> Option<Duration>) -> Option<Duration> {
         if self.shared.options.admin {
             return None;
         }
         for _ in 0..ROUNDS {
-            let next = next(&self.glance());
+            let next = next(&self.peek());
             if next.is_none_or(|next| !next.is_zero()) {
                 return next;
             }
@@ -193,7 +193,7 @@ impl Queue {
     /// A thread that takes no job is not woken for one. Returns true if maintenance is due now.
     pub(super) fn sleep(&self, news: u64, deadline: Option<Instant>, takes: Takes) -> bool {
         let at = self.moment();
-        let next = self.glance().next_change;
+        let next = self.peek().next_change;
         let rest = deadline.map(|deadline| deadline.saturating_duration_since(at.now));
         let pause = next.into_iter().chain(rest).min();
         if pause.is_some_and(|pause| pause.is_zero()) {
@@ -205,7 +205,7 @@ impl Queue {
 
     /// Wakes one waiting thread if more jobs of these kinds are ready than the caller takes.
     pub(super) fn pass_on(&self, kinds: Option<&[String]>) {
-        if self.shared.bell.is_awaited() && self.glance_for(kinds).ready > 0 {
+        if self.shared.bell.is_awaited() && self.peek_for(kinds).ready > 0 {
             self.call_one();
         }
     }

@@ -140,7 +140,7 @@ impl Queue {
     async fn room_came(&self, waiting: &mut Waiting) -> bool {
         loop {
             let news = self.shared.bell.news();
-            let has_room = || self.glance().has_room;
+            let has_room = || self.peek().has_room;
             match waiting.sleep() {
                 _ if has_room() => return true,
                 None => return false,

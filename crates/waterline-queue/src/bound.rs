@@ -1,6 +1,6 @@
 //! Pushes to a queue with a bounded number of waiting jobs.
 
-use crate::engine::Glance;
+use crate::engine::Peek;
 use crate::handle::Queue;
 use crate::rules::pushing::Push;
 use crate::types::error::QueueError;
@@ -94,20 +94,20 @@ impl Queue {
     /// Returns the time until the next look if there is no room yet. Otherwise the error says
     /// whether there is room (true) or the deadline has come (false).
     pub(super) fn look_for_room(&self, deadline: Option<Instant>) -> Result<Option<Duration>, bool> {
-        let (at, glance) = (self.moment(), self.glance());
+        let (at, peek) = (self.moment(), self.peek());
         let rest = deadline.map(|deadline| deadline.saturating_duration_since(at.now));
-        if glance.has_room || rest.is_some_and(|rest| rest.is_zero()) {
-            return Err(glance.has_room);
+        if peek.has_room || rest.is_some_and(|rest| rest.is_zero()) {
+            return Err(peek.has_room);
         }
-        Ok(pause_for_room(&glance, rest, at.wall))
+        Ok(pause_for_room(&peek, rest, at.wall))
     }
 }
 
 /// Returns the time until a push without room looks again, unless an end wakes it; `None`: until
 /// then. Of all that happens by time, only an expired job makes room.
-fn pause_for_room(glance: &Glance, rest: Option<Duration>, wall: u64) -> Option<Duration> {
-    let expires = Duration::from_millis(glance.expires.saturating_sub(wall)).min(LONGEST_SLEEP);
-    rest.into_iter().chain((glance.expires < u64::MAX).then_some(expires)).min()
+fn pause_for_room(peek: &Peek, rest: Option<Duration>, wall: u64) -> Option<Duration> {
+    let expires = Duration::from_millis(peek.expires.saturating_sub(wall)).min(LONGEST_SLEEP);
+    rest.into_iter().chain((peek.expires < u64::MAX).then_some(expires)).min()
 }
 
 #[cfg(test)]
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn a_due_job_does_not_wake_a_push_without_room() {
         let due = Some(Duration::ZERO);
-        let glance = |expires| Glance {
+        let peek = |expires| Peek {
             ready: 1,
             is_paused: false,
             is_full: false,
@@ -136,7 +136,7 @@ mod tests {
             (5_300, Some(Duration::from_millis(20)), Some(Duration::from_millis(20))),
             (9_000_000, Some(hour), Some(second)),
         ] {
-            assert_eq!(pause_for_room(&glance(expires), rest, 5_000), pause, "{expires} {rest:?}");
+            assert_eq!(pause_for_room(&peek(expires), rest, 5_000), pause, "{expires} {rest:?}");
         }
     }
 }

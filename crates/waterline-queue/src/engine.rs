@@ -171,7 +171,7 @@ impl Steer {
 
 /// The part of a queue's state that is in memory, so that it costs no read.
 #[derive(Clone, Copy, Debug)]
-pub struct Glance {
+pub struct Peek {
     /// How many ready jobs of the kinds in question a claim may find. A claim that meets other
     /// kinds moves them to lines, where this no longer counts them.
     pub ready: u64,
@@ -193,7 +193,7 @@ pub struct Glance {
     pub next_change: Option<Duration>,
 }
 
-impl Glance {
+impl Peek {
     /// True if a claim may find a job now.
     pub fn is_ready(&self) -> bool {
         self.ready > 0 && !self.is_paused && !self.is_full
@@ -218,7 +218,7 @@ pub struct Traffic {
 
 /// What the status of a queue is made from.
 #[derive(Clone, Debug)]
-pub struct Survey {
+pub struct StatusInputs {
     /// The number of jobs in each state.
     pub counts: Counts,
     /// The ready job that has waited longest, and since when, in milliseconds since 1970.
@@ -342,7 +342,7 @@ pub trait QueueEngine: Send + Sync + 'static {
     // Reads.
 
     /// Returns what is in memory, for a caller that claims jobs of these kinds; `None`: of all.
-    fn glance(&self, queue: QueueNo, kinds: Option<&[String]>) -> Glance;
+    fn peek(&self, queue: QueueNo, kinds: Option<&[String]>) -> Peek;
 
     /// Returns the number of jobs in each state.
     fn counts(&self, queue: QueueNo) -> Counts;
@@ -369,7 +369,7 @@ pub trait QueueEngine: Send + Sync + 'static {
     }
 
     /// Returns what the status of a queue is made from.
-    fn survey(&self, queue: QueueNo) -> Result<Survey, QueueError>;
+    fn status_inputs(&self, queue: QueueNo) -> Result<StatusInputs, QueueError>;
 
     /// Returns since when the next job has waited, or maintenance was due: milliseconds since 1970.
     fn oldest(&self, queue: QueueNo) -> u64;

@@ -5,8 +5,8 @@
 #![allow(missing_docs, clippy::missing_errors_doc, reason = "only the crates of this project use it")]
 
 pub use crate::engine::{
-    Beside, Claim, Claimed, Edit, Ending, Glance, Held, NoteRead, Opened, QueueEngine, QueueNo, Steer, Survey, Traffic,
-    Turned,
+    Beside, Claim, Claimed, Edit, Ending, Held, NoteRead, Opened, Peek, QueueEngine, QueueNo, StatusInputs, Steer,
+    Traffic, Turned,
 };
 pub use crate::notify::presence::{NO_PRESENCE, Presence};
 pub use crate::notify::shared::{OpenQueues, Shared, Wake};

@@ -3,14 +3,14 @@
 use crate::embedded::engine::Embedded;
 #[cfg(test)]
 use crate::embedded::step::Step;
-use crate::engine::{Glance, Opened, QueueEngine, QueueNo, Steer};
+use crate::engine::{Opened, Peek, QueueEngine, QueueNo, Steer};
 use crate::notify::shared::Shared;
 use crate::rules::pushing::Push;
 use crate::types::capabilities::Capabilities;
 use crate::types::config::{ConfigError, check_name};
 use crate::types::error::QueueError;
 use crate::types::hook::Proposed;
-use crate::types::job::{JobId, Pushed};
+use crate::types::job::{JobId, Pushed, after};
 use crate::types::new_job::NewJob;
 use crate::types::options::QueueOptions;
 use crate::types::typed::TypedJob;
@@ -23,6 +23,7 @@ use std::fmt;
 use std::sync::Arc;
 #[cfg(feature = "tokio")]
 use std::sync::Weak;
+use std::time::Duration;
 #[cfg(test)]
 use waterline::BoxError;
 #[cfg(doc)]
@@ -146,13 +147,13 @@ impl Queue {
         &self.shared.options.clock
     }
 
-    pub(crate) fn glance(&self) -> Glance {
-        self.glance_for(None)
+    pub(crate) fn peek(&self) -> Peek {
+        self.peek_for(None)
     }
 
     /// Returns the same for a caller that claims only jobs of these kinds; `None`: of all.
-    pub(crate) fn glance_for(&self, kinds: Option<&[String]>) -> Glance {
-        self.engine.glance(self.number, kinds)
+    pub(crate) fn peek_for(&self, kinds: Option<&[String]>) -> Peek {
+        self.engine.peek(self.number, kinds)
     }
 
     /// Returns the error for a worker whose lease is over.
@@ -307,6 +308,32 @@ impl Queue {
     pub fn run_now(&self, id: impl Into<JobId>) -> Result<bool, QueueError> {
         self.catch_up();
         Ok(self.engine.steer(self.number, Steer::RunNow(id.into()))? > 0)
+    }
+
+    /// Hands out no job for this time or, with `None`, until [`resume`](Self::resume).
+    ///
+    /// Pushes and running jobs go on. A pause survives a restart, and a second one replaces the
+    /// first. The time is by the wall clock, and moves back with it if that is set back.
+    ///
+    /// # Errors
+    /// [`QueueError::Config`] for a time beyond the year 9999, [`QueueError::Store`] if the
+    /// database fails.
+    pub fn pause(&self, time: Option<Duration>) -> Result<(), QueueError> {
+        let wall = self.moment().wall;
+        let until = time.map_or(Ok(u64::MAX), |time| after(wall, time).ok_or(ConfigError::RunAt))?;
+        self.pause_until(until)
+    }
+
+    /// Ends a [`pause`](Self::pause). Does nothing if there is none.
+    ///
+    /// # Errors
+    /// [`QueueError::Store`] when the database fails.
+    pub fn resume(&self) -> Result<(), QueueError> {
+        self.pause_until(0)
+    }
+
+    fn pause_until(&self, until: u64) -> Result<(), QueueError> {
+        self.engine.steer(self.number, Steer::Pause(until)).map(drop)
     }
 }
 

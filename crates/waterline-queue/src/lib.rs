@@ -151,7 +151,6 @@ mod advice;
 mod awaiting;
 mod batch;
 mod bound;
-mod durations;
 mod embedded;
 mod engine;
 #[doc(hidden)]
@@ -168,7 +167,6 @@ mod listing;
 mod meta;
 mod notes;
 mod notify;
-mod pausing;
 mod periodic;
 mod push_with;
 mod rules;

@@ -1,6 +1,6 @@
 //! Notes: values that all jobs of a kind share.
 
-use crate::embedded::codec::kept::encode_change;
+use crate::embedded::codec::side_records::encode_change;
 use crate::handle::Queue;
 use crate::push_with::refuse;
 use crate::rules::notes::{Change, Noted, check, place};

@@ -2,8 +2,6 @@
 
 pub(crate) mod averages;
 pub(crate) mod bell;
-#[cfg(feature = "tokio")]
-pub(crate) mod kept;
 pub(crate) mod kinds;
 pub(crate) mod lines;
 pub(crate) mod losses;
@@ -11,4 +9,6 @@ pub(crate) mod presence;
 pub(crate) mod shared;
 pub(crate) mod subscribers;
 pub(crate) mod waiting;
+#[cfg(feature = "tokio")]
+pub(crate) mod waiting_tasks;
 pub(crate) mod watchers;

@@ -2,7 +2,7 @@
 
 use crate::awaiting::off_thread::off_thread;
 use crate::handle::{Queue, WeakQueue};
-use crate::notify::kept::{Attendance, WaitingTasks};
+use crate::notify::waiting_tasks::{Attendance, WaitingTasks};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
@@ -24,7 +24,7 @@ impl Waiting {
 
     /// Runs the maintenance that is due before the first look.
     pub(super) async fn do_all(&self) {
-        if self.queue.glance().is_due() {
+        if self.queue.peek().is_due() {
             let queue = self.queue.clone();
             // Without a runtime it has to block its thread.
             off_thread(move || queue.do_all()).await.unwrap_or_else(|_| self.queue.do_all());
@@ -73,15 +73,15 @@ impl Duty {
                 return;
             };
             let Some(queue) = self.queue.upgrade() else { return };
-            let mut next = queue.glance().next_change;
+            let mut next = queue.peek().next_change;
             if next.is_some_and(|next| next.is_zero()) {
                 let due = queue.clone();
                 let Ok(later) = off_thread(move || due.do_all()).await else { return };
                 next = later;
             }
             // A claim may find jobs that have become ready, or has maintenance to do.
-            let glance = queue.glance();
-            if glance.is_ready() || glance.is_due() {
+            let peek = queue.peek();
+            if peek.is_ready() || peek.is_due() {
                 queue.call_one();
             }
             let limit = queue.limit(next);

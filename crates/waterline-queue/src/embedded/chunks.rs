@@ -1,18 +1,18 @@
 //! Calls for all jobs of a state, in several writes of bounded size.
 
 use crate::embedded::engine::Embedded;
-use crate::embedded::look::Look;
+use crate::embedded::reader::Reader;
 use crate::engine::{QueueEngine, QueueNo};
 use crate::rules::causes::CausesFirst;
 use crate::types::error::QueueError;
 use crate::types::job::{JobId, JobState};
 use waterline::Error;
 
-/// The jobs that are steered in one write, with those that they wait for.
+/// The most jobs changed in one write, counting the ones that they wait for.
 const CHUNK: usize = 1000;
 
 impl Embedded {
-    /// Removes the jobs of a state that are there now.
+    /// Removes the jobs that are in a state now.
     pub(super) fn purge(&self, queue: QueueNo, state: JobState) -> Result<u64, QueueError> {
         let mut count = 0;
         self.in_chunks(queue, state, |ids| {
@@ -23,8 +23,8 @@ impl Embedded {
         Ok(count)
     }
 
-    /// Requeues the jobs that are dead now, so that each one meets those alive that it waited for.
-    /// If the process ends between two writes, the rest is dead as it was.
+    /// Requeues the jobs that are dead now, so that each meets the ones that it waited for alive.
+    /// If the process ends between two writes, the rest stays dead.
     pub(super) fn requeue_dead(&self, queue: QueueNo) -> Result<u64, QueueError> {
         let mut count = 0;
         self.in_chunks(queue, JobState::Dead, |ids| {
@@ -41,8 +41,8 @@ impl Embedded {
         Ok(count)
     }
 
-    /// Changes all jobs of a state that are there now, however many come meanwhile. `change` is
-    /// given some of them, and returns how many it has taken out of the state.
+    /// Changes all jobs that are in a state now, however many come meanwhile. `change` is given
+    /// some of them, and returns how many it took out of the state.
     fn in_chunks(
         &self,
         queue: QueueNo,
@@ -68,8 +68,8 @@ impl Embedded {
     }
 }
 
-impl Look<'_> {
-    /// Returns the dead jobs that are requeued next: none of them waited for a later one.
+impl Reader<'_> {
+    /// Returns the dead jobs to requeue next: none of them waited for a later one.
     fn next_dead(&self, order: &mut CausesFirst) -> Result<Vec<JobId>, QueueError> {
         let (mut ids, mut waits) = (Vec::new(), 0);
         while ids.len() + waits < CHUNK {
@@ -84,11 +84,10 @@ impl Look<'_> {
         Ok(ids)
     }
 
-    /// Returns the jobs that a dead one still waited for when it died, in the order of their ids;
-    /// `None`: it is not dead.
+    /// Returns what a dead job still waited for when it died, sorted; `None`: it is not dead.
     fn waited_for(&self, id: &str) -> Result<Option<Vec<JobId>>, QueueError> {
         let row = match self.row(id) {
-            // To be requeued is to be found damaged, and set aside.
+            // Requeuing it finds the damage, and sets it aside.
             Err(QueueError::Store(Error::Corrupt { .. })) => return Ok(Some(Vec::new())),
             row => row?.filter(|row| row.state == JobState::Dead),
         };

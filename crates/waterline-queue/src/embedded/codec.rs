@@ -4,9 +4,7 @@ pub(crate) mod durations;
 pub(crate) mod entry;
 pub(crate) mod extras;
 pub(crate) mod head;
-pub(crate) mod kept;
 pub(crate) mod limit;
-pub(crate) mod meta;
 pub(crate) mod push;
 #[cfg(test)]
 mod records;
@@ -14,3 +12,4 @@ pub(crate) mod retry;
 pub(crate) mod row;
 #[cfg(test)]
 pub(crate) mod samples;
+pub(crate) mod side_records;

@@ -1,8 +1,6 @@
-//! The context of a transition: what it knows of its queue, and what does not change while the
-//! queue is open.
+//! The context of transitions: what does not change while a queue is open.
 
-use crate::embedded::codec::kept::Last;
-use crate::embedded::codec::meta;
+use crate::embedded::codec::side_records::{Last, decode_meta};
 use crate::embedded::keys::Keys;
 use crate::rules::notes::Noted;
 use crate::rules::pushing::{Push, prepare};
@@ -18,17 +16,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use waterline::Error;
 use waterline::seam::Family;
 
-/// The context of all transitions of a queue.
 pub(crate) struct Ctx {
     pub(crate) name: String,
     pub(crate) keys: Keys,
-    /// The family of rows and payloads.
+    /// The family of rows, payloads and other records.
     pub(crate) rows: Family,
-    /// The family of the entries by which jobs are found.
+    /// The family of entries, by which jobs are found.
     pub(crate) entries: Family,
     pub(crate) options: QueueOptions,
     pub(crate) limits: LimitSet,
-    /// The next number for an id. It is handed out before the batch is made.
+    /// The next number for an id, which a job gets before its batch is made.
     next_id: AtomicU64,
 }
 
@@ -78,7 +75,7 @@ impl Ctx {
     }
 
     pub(crate) fn decode_meta(&self, id: &str, bytes: &[u8]) -> Result<Meta, Error> {
-        meta::decode(&self.name, id, bytes)
+        decode_meta(&self.name, id, bytes)
             .map_err(|reason| self.corrupt(format!("the metadata of the job {id:?}: {reason}")))
     }
 

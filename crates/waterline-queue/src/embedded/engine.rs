@@ -2,13 +2,13 @@
 
 use crate::embedded::intent::{call, call_on};
 use crate::embedded::keys::List;
-use crate::embedded::look::Look;
+use crate::embedded::reader::Reader;
 use crate::embedded::state::QueueState;
 use crate::embedded::step::Step;
 use crate::embedded::txn::AT_ONCE;
 use crate::engine;
 use crate::engine::{
-    Beside, Edit, Ending, Glance, Held, NoteRead, Opened, QueueEngine, QueueNo, Steer, Survey, Traffic, Turned,
+    Beside, Edit, Ending, Held, NoteRead, Opened, Peek, QueueEngine, QueueNo, StatusInputs, Steer, Traffic, Turned,
 };
 use crate::notify::shared::OpenQueues;
 use crate::rules::notes::{Change, Noted};
@@ -35,19 +35,18 @@ use std::time::{Duration, Instant};
 use waterline::seam::{Changes, Home};
 use waterline::{BoxError, Store, seam};
 
-/// The most jobs that each push and each claim moves for others: those that are due, and those
-/// whose time to be kept is over.
+/// The most due jobs, and the most expired rows, that a call such as a claim handles besides.
 pub(super) const SOME: usize = 8;
 
 /// The queues of a store.
 pub(crate) struct Embedded {
     pub(super) store: Store,
     kept: Arc<OpenStates>,
-    /// The queue that was opened by this value. Nearly every call is about it, and takes no lock.
+    /// The queue opened by this value. Nearly every call is about it, and takes no lock.
     opened: OnceLock<(QueueNo, Weak<QueueState>)>,
 }
 
-/// The queues that are open in a store.
+/// The open queues of a store.
 #[derive(Default)]
 struct OpenStates {
     open: OpenQueues,
@@ -63,7 +62,6 @@ impl Embedded {
         &self.store
     }
 
-    /// Returns an open queue.
     pub(crate) fn state(&self, queue: QueueNo) -> Arc<QueueState> {
         let opened = self.opened.get().filter(|(number, _)| *number == queue);
         let state = opened.and_then(|(_, state)| state.upgrade());
@@ -71,27 +69,26 @@ impl Embedded {
         state.unwrap_or_else(|| unreachable!("a queue is open while somebody asks for it"))
     }
 
-    /// Returns an open queue as it is now. In a read-only store that is what is stored; if it
+    /// Returns an open queue as it is now. In a read-only store, that is what is stored; if it
     /// cannot be read, what was read last.
     fn looked(&self, queue: QueueNo) -> Arc<QueueState> {
         let state = self.state(queue);
-        // A look that reads the jobs says why.
+        // A call that reads jobs reports the error.
         let _ = self.look_again(&state);
         state
     }
 
-    /// Looks at what is stored of a queue.
+    /// Reads what is stored of a queue.
     pub(super) fn read<R>(
         &self,
         queue: QueueNo,
-        read: impl FnOnce(Look<'_>) -> Result<R, QueueError>,
+        read: impl FnOnce(Reader<'_>) -> Result<R, QueueError>,
     ) -> Result<R, QueueError> {
         let state = self.state(queue);
         self.look_again(&state)?;
-        read(Look { kv: seam::kv(&self.store), queue: &state })
+        read(Reader { kv: seam::kv(&self.store), queue: &state })
     }
 
-    /// Makes one transition.
     pub(super) fn call<R, F>(&self, queue: QueueNo, doing: &'static str, run: F) -> Result<R, QueueError>
     where
         R: Send + 'static,
@@ -106,11 +103,11 @@ impl Embedded {
         let removed =
             call(&self.store, &state, "remove a periodic job", move |step| step.remove_periodic(&name).map(u64::from));
         if let (Err(_), Some(registered)) = (&removed, registered) {
-            // Somebody may have registered the name meanwhile.
+            // The name may have been registered again meanwhile.
             let _ = state.periodics.add(&registered);
         }
-        // The next tick may have been one of this job. Or the removal has failed, and somebody has
-        // looked meanwhile, and seen none of it.
+        // The next tick may have been one of this job. Or the removal failed, and another call
+        // looked for ticks meanwhile and saw none of it.
         state.look_for_ticks();
         removed
     }
@@ -226,7 +223,7 @@ impl QueueEngine for Embedded {
             jobs.iter().try_for_each(|job| {
                 let place = queues.iter().position(|queue| *queue == job.queue).unwrap_or_default();
                 let noted = steps.at(place, |step| step.note_stop(&job.id, job.token));
-                // It has ended meanwhile, or nobody can read it.
+                // It ended meanwhile, or cannot be read.
                 noted.or_else(|error| if is_halt(&error) || is_damage(&error) { Ok(()) } else { Err(error) })
             })
         })
@@ -297,10 +294,10 @@ impl QueueEngine for Embedded {
         state.holds(job.token, state.moment().now)
     }
 
-    fn glance(&self, queue: QueueNo, kinds: Option<&[String]>) -> Glance {
+    fn peek(&self, queue: QueueNo, kinds: Option<&[String]>) -> Peek {
         let state = self.looked(queue);
         let at = state.moment();
-        state.look(|live| Glance {
+        state.look(|live| Peek {
             ready: live.ready(kinds),
             is_paused: live.head.is_paused(at.wall),
             is_full: live.gate.is_full(at.wall),
@@ -335,9 +332,9 @@ impl QueueEngine for Embedded {
         self.read(queue, |look| Ok(look.worker(is_here, jobs).into_iter().collect()))
     }
 
-    fn survey(&self, queue: QueueNo) -> Result<Survey, QueueError> {
+    fn status_inputs(&self, queue: QueueNo) -> Result<StatusInputs, QueueError> {
         let is_here = seam::writable(&self.store).is_ok();
-        self.read(queue, |look| look.survey(is_here))
+        self.read(queue, |look| look.status_inputs(is_here))
     }
 
     fn oldest(&self, queue: QueueNo) -> u64 {
@@ -346,7 +343,7 @@ impl QueueEngine for Embedded {
 
     fn oldest_of(&self, queue: QueueNo, kinds: Option<&[String]>) -> u64 {
         let state = self.looked(queue);
-        Look { kv: seam::kv(&self.store), queue: &state }.oldest(kinds)
+        Reader { kv: seam::kv(&self.store), queue: &state }.oldest(kinds)
     }
 
     fn running(&self, queue: QueueNo) -> (usize, Option<(Instant, JobId)>) {

@@ -1,4 +1,4 @@
-//! A call of a queue that changes something, as an intent of the store's writer.
+//! A call that changes something, as an intent of the store's writer.
 
 use crate::embedded::state::QueueState;
 use crate::embedded::step::Step;
@@ -10,19 +10,18 @@ use std::time::Duration;
 use waterline::seam::{Changes, Draft, Intent, Moment, Ticket, failed};
 use waterline::{BoxError, Error, Store, seam};
 
-/// The transitions of one call, in one queue or in several. Its answer is told once its batch is
-/// written.
+/// The transitions of one call, which is answered once the batch is written.
 struct Call<Q, R, F> {
     queues: Q,
     at: Moment,
     run: F,
-    /// The writes of the user's that belong to it.
+    /// The user's changes that belong to it.
     effects: Changes,
     synced: bool,
     doing: &'static str,
-    /// Its answer, or the error by which it was refused, once the batch is written.
+    /// The answer or the refusal, until the batch is written.
     answer: Mutex<Option<Result<R, BoxError>>>,
-    /// Its answer, and true if the batch was written.
+    /// Carries the answer, and whether a batch was written for it.
     told: Arc<Ticket<Result<(R, bool), QueueError>>>,
 }
 
@@ -31,9 +30,9 @@ pub(crate) struct Steps<'s, 'k> {
     queues: &'s [Arc<QueueState>],
     draft: &'s mut Draft<'k>,
     at: Moment,
-    /// The writes of the user's that are still to be made.
+    /// The user's changes that are still to be made.
     effects: Option<&'s Changes>,
-    /// True once one of them has changed anything.
+    /// Whether anything was changed.
     wrote: bool,
 }
 
@@ -52,12 +51,11 @@ impl<'k> Steps<'_, 'k> {
         answer
     }
 
-    /// Returns what is known of the run with this lease.
     pub(crate) fn run_of(&self, place: usize, token: u64) -> Run {
         self.queues[place].run_of(token, self.at.now)
     }
 
-    /// Makes the writes of the user's, which come at the end unless the call makes them before.
+    /// Makes the user's changes. They come last, unless the call makes them earlier.
     pub(crate) fn make_effects(&mut self) -> Result<(), BoxError> {
         let Some(effects) = self.effects.take().filter(|effects| !effects.is_empty()) else { return Ok(()) };
         self.wrote = true;
@@ -73,7 +71,7 @@ where
     Q: AsRef<[Arc<QueueState>]>,
     F: Fn(&mut Steps<'_, '_>) -> Result<R, BoxError>,
 {
-    /// Makes the transitions. Returns the answer, and true if anything was changed.
+    /// Makes the transitions. Returns the answer, and whether anything was changed.
     fn run(&self, draft: &mut Draft<'_>) -> Result<(R, bool), BoxError> {
         let (queues, effects) = (self.queues.as_ref(), Some(&self.effects));
         let mut steps = Steps { queues, draft, at: self.at, effects, wrote: false };
@@ -84,7 +82,7 @@ where
 }
 
 impl<Q, R, F> Call<Q, R, F> {
-    /// Returns the error that failed the call. An error of the queue comes back as it was.
+    /// Returns the error of a failed call. A queue's own error stays as it is.
     fn refused(&self, error: BoxError) -> QueueError {
         let error = match error.downcast::<QueueError>() {
             Ok(own) => return *own,
@@ -114,7 +112,7 @@ where
             }
         };
         if wrote || !is_first {
-            // Also an answer that changes nothing, or an error, may come from what others have in
+            // Even an answer without changes, or an error, may depend on what others changed in
             // this batch. It is true only if the batch is written.
             *self.answer.lock() = Some(answer);
             return Ok(true);
@@ -140,7 +138,7 @@ where
     }
 
     fn failed(&self, error: BoxError) -> Option<Duration> {
-        // Others may have gone to sleep, since this call took the job that they saw.
+        // Workers may have gone to sleep because this call took the job that they saw.
         self.queues.as_ref().iter().for_each(|queue| queue.shared.ring());
         self.told.tell(Ok(Err(self.refused(error))));
         None
@@ -156,8 +154,8 @@ where
     call_on(store, [queue.clone()], doing, Changes::default(), move |steps| steps.at(0, |step| run(step)))
 }
 
-/// Makes transitions of several queues of one store in one batch, and waits until it is written.
-/// The queues have one clock, and there is one at least.
+/// Makes transitions of one or more queues of a store in one batch, and waits until it is written.
+/// The queues have the same clock.
 pub(crate) fn call_on<Q, R, F>(
     store: &Store,
     queues: Q,
@@ -188,7 +186,7 @@ where
         queue.shared.settle();
         match &answer {
             Err(error @ QueueError::Store(Error::Store { .. })) => queue.shared.note_failing(Some(error)),
-            // The damaged record is in one of them.
+            // The damaged record is in this queue.
             Err(error @ QueueError::Store(Error::Corrupt { name, .. }))
                 if queues.as_ref().len() == 1 || *name == queue.name =>
             {
@@ -214,7 +212,7 @@ mod tests {
 
     type Told = Arc<Ticket<Result<((), bool), QueueError>>>;
 
-    /// Leaves a call for the next write, and does not wait for its answer.
+    /// Submits a call for the next write, without waiting for its answer.
     fn leave<F>(queue: &Queue, run: F) -> Told
     where
         F: Fn(&mut Step<'_, '_>) -> Result<(), BoxError> + Send + 'static,
@@ -235,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_is_refused_for_what_its_batch_changes_is_told_so_only_if_the_batch_is_written() {
+    fn a_refusal_counts_only_once_its_batch_is_written() {
         for fails in [true, false] {
             let disk = Disk::default();
             let store = disk.open(&Store::options()).unwrap();
@@ -251,7 +249,7 @@ mod tests {
                     Ok(goes.recv()?)
                 })
             });
-            // While somebody writes, a removal and the end of the removed job arrive.
+            // During the write, a removal and the end of the removed job arrive.
             begins.recv().unwrap();
             let removed = leave(&queue, |step| step.remove("a"));
             let ended = leave(&queue, move |step| step.end("a", token, End::Finished, None, &Run::default()).map(drop));

@@ -1,6 +1,6 @@
 //! The keys of queues. `docs/storage.md` lists them.
 
-/// The first bytes of the record of a queue's name, where other keys have the queue's number. (No
+/// The first bytes of the key of a queue's name, where other keys have the queue's number. (No
 /// store gives out the number 2^32 - 1.)
 const NAMES: [u8; 4] = [u8::MAX; 4];
 
@@ -8,34 +8,33 @@ const NAMES: [u8; 4] = [u8::MAX; 4];
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keys(pub(crate) u32);
 
-/// The lists beside the ready logs, by the byte of their keys. An entry is a number, by which the
-/// list is sorted, and the id of a job.
+/// The lists beside the ready logs, by the byte of their keys. An entry is a number, which sorts
+/// the list, and the id of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum List {
-    /// By the time at which the job is due.
+    /// Scheduled jobs, by due time.
     Scheduled = b's' as isize,
-    /// By the time at which the row goes away.
+    /// Finished or dead jobs, by the time at which the row expires.
     Finished = b'f' as isize,
     Dead = b'x' as isize,
-    /// Jobs that wait and have to begin by some time.
+    /// Waiting jobs that expire, by that time.
     Expiring = b'e' as isize,
-    /// Marks, by the time at which they go away. The id is the end of the mark's key.
+    /// Marks, by the time at which they expire. The id is the end of the mark's key.
     Marks = b'm' as isize,
-    /// Limits that look again for tokens, by the time. The id is the name of the limit.
+    /// Limits that wait for tokens, by the time of the next look. The id is the limit's name.
     Refills = b'r' as isize,
     /// Jobs that wait for others, by the time since which they do.
     Waiting = b'w' as isize,
-    /// Lists of waiting jobs that the end of another job still has to be told to, by their numbers.
-    /// See [`ending`].
+    /// Lists of waiting jobs that still have to be told of an end, by number. See [`ending`].
     Untold = b't' as isize,
-    /// Ids of the user's whose rows have gone, by the time at which they are forgotten.
+    /// Ids of removed jobs that users chose, by the time at which they are forgotten.
     Gone = b'g' as isize,
-    /// Jobs that cannot be read, by the number 0.
+    /// Jobs that are set aside, by the number 0.
     Damaged = b'd' as isize,
 }
 
 impl List {
-    /// All lists from which time takes something, in the order of [`Fronts`].
+    /// The lists whose entries fall due, in the order of [`Fronts`].
     pub(crate) const ALL: [Self; 8] = [
         Self::Scheduled,
         Self::Finished,
@@ -47,14 +46,14 @@ impl List {
         Self::Gone,
     ];
 
-    /// Returns its place in `ALL`; `None`: nothing happens to it by time.
+    /// Returns its place in `ALL`; `None`: its entries never fall due.
     pub(crate) fn number(self) -> Option<usize> {
         Self::ALL.iter().position(|list| *list == self)
     }
 }
 
-/// A number for each list: no entry has a lower one. A look begins there, and passes no tombstones.
-/// The number behind them is the time of the next tick of a periodic job.
+/// Where each list begins: no entry has a lower number. A look begins there, and skips tombstones.
+/// The last number is the time of the next tick of a periodic job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fronts([u64; TICKS + 1]);
 
@@ -62,10 +61,10 @@ pub(crate) struct Fronts([u64; TICKS + 1]);
 const TICKS: usize = List::ALL.len();
 
 impl Fronts {
-    /// Those of empty lists.
+    /// The fronts of empty lists.
     pub(crate) const EMPTY: Self = Self([u64::MAX; TICKS + 1]);
 
-    /// Returns the number of a list. A list to which time does nothing begins at 0.
+    /// Returns the front of a list; 0 if its entries never fall due.
     pub(crate) fn of(&self, list: List) -> u64 {
         list.number().map_or(0, |number| self.0[number])
     }
@@ -85,19 +84,18 @@ impl Fronts {
         self.0[TICKS] = at;
     }
 
-    /// Notes an entry.
     pub(crate) fn note(&mut self, list: List, at: u64) {
         self.set(list, self.of(list).min(at));
     }
 
-    /// True if ends are still to be told to those who wait for them.
+    /// True if ends still have to be told to waiting jobs.
     pub(crate) fn has_untold(&self) -> bool {
         self.of(List::Untold) < u64::MAX
     }
 
-    /// Returns the time of the first entry of all.
+    /// Returns the earliest due time.
     pub(crate) fn first(&self) -> u64 {
-        // The ends that are still to be told have numbers, and wait for no time.
+        // Ends that are still to be told have numbers and no time.
         let timed = List::ALL.iter().filter(|list| **list != List::Untold).filter_map(|list| list.number());
         timed.chain([TICKS]).map(|number| self.0[number]).min().unwrap_or(u64::MAX)
     }
@@ -108,30 +106,30 @@ impl Fronts {
     }
 }
 
-/// The marks of jobs, by the first byte of the last part of their keys.
+/// The kinds of marks, by the first byte of the last part of their keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
     /// A unique job, by its fingerprint.
     Unique = b'u' as isize,
-    /// The last run that succeeded, by its fingerprint.
+    /// The last successful run, by fingerprint.
     Executed = b'e' as isize,
     /// The newest root, by its signature.
     Root = b'r' as isize,
-    /// A note of a kind of jobs, by the length of the kind as two digits, the kind and its key.
+    /// A note of a kind, by the length of the kind as two digits, the kind, and the note's key.
     Note = b'n' as isize,
 }
 
-/// The key of the record with the number of the queue of this name.
+/// Returns the key of the record with the number of the queue of this name.
 pub(crate) fn name(name: &str) -> Vec<u8> {
     [&NAMES[..], name.as_bytes()].concat()
 }
 
-/// A key below those of all names.
+/// Returns the prefix of the keys of all names.
 pub(crate) fn all_names() -> Vec<u8> {
     NAMES.to_vec()
 }
 
-/// Reads the name of a queue from the key of its record.
+/// Reads the name of a queue from such a key.
 pub(crate) fn split_name(key: &[u8]) -> Option<&str> {
     std::str::from_utf8(key.strip_prefix(&NAMES)?).ok()
 }
@@ -147,7 +145,6 @@ impl Keys {
 
     // In the family `waterline.queue`:
 
-    /// The counters and cursors.
     pub(crate) fn head(self) -> Vec<u8> {
         self.of(b'h', &[])
     }
@@ -168,17 +165,14 @@ impl Keys {
         self.of(b'd', &[id.as_bytes()])
     }
 
-    /// The metadata of a job.
     pub(crate) fn meta(self, id: &str) -> Vec<u8> {
         self.of(b'i', &[id.as_bytes()])
     }
 
-    /// The progress of a job.
     pub(crate) fn progress(self, id: &str) -> Vec<u8> {
         self.of(b'g', &[id.as_bytes()])
     }
 
-    /// A mark.
     pub(crate) fn mark(self, mark: Mark, of: &str) -> Vec<u8> {
         self.of(b'm', &[&[mark as u8], of.as_bytes()])
     }
@@ -188,12 +182,10 @@ impl Keys {
         self.of(b'm', &[id.as_bytes()])
     }
 
-    /// The last tick of a periodic job.
     pub(crate) fn periodic(self, name: &str) -> Vec<u8> {
         self.of(b'y', &[name.as_bytes()])
     }
 
-    /// The record of a limit, by its name.
     pub(crate) fn limit(self, name: &str) -> Vec<u8> {
         self.of(b'l', &[name.as_bytes()])
     }
@@ -220,42 +212,39 @@ impl Keys {
         self.of(b't', &[])
     }
 
-    /// A job that waits, in the list of the job that it waits for.
+    /// An entry in a list of waiting jobs.
     pub(crate) fn waiting(self, list: u64, id: &str) -> Vec<u8> {
         self.of(b'a', &[&list.to_be_bytes(), id.as_bytes()])
     }
 
-    /// A list that a waiting job is in.
+    /// The record of a list that a waiting job is in.
     pub(crate) fn awaits(self, id: &str, list: u64) -> Vec<u8> {
         self.of(b'o', &[&[id.len() as u8], id.as_bytes(), &list.to_be_bytes()])
     }
 
-    /// All lists that a waiting job is in; `None`: those of all jobs.
+    /// The prefix of the records of all lists that a waiting job is in; `None`: that any job is in.
     pub(crate) fn all_awaits(self, id: Option<&str>) -> Vec<u8> {
         id.map_or_else(|| self.of(b'o', &[]), |id| self.of(b'o', &[&[id.len() as u8], id.as_bytes()]))
     }
 
     // In the family `waterline.ready`:
 
-    /// An entry of a ready log.
     pub(crate) fn ready(self, lane: usize, index: u64) -> Vec<u8> {
         self.of(lane as u8, &[&index.to_be_bytes()])
     }
 
-    /// An entry of the log of jobs that a limit holds. The name has 256 bytes at most, and its
-    /// first byte is not counted.
+    /// An entry of the log of a limit. The length of the name, 1 to 256, is stored less one.
     pub(crate) fn held(self, limit: &str, index: u64) -> Vec<u8> {
         let length = (limit.len().saturating_sub(1) as u8).to_be_bytes();
         self.of(b'l', &[&length, limit.as_bytes(), &index.to_be_bytes()])
     }
 
-    /// An entry of the line of a kind: the lane and the index of the ready log in which the job was
-    /// before.
+    /// An entry of the line of a kind, by the lane and the index that the job had in the ready log.
     pub(crate) fn line(self, kind: &str, lane: usize, index: u64) -> Vec<u8> {
         self.of(b'k', &[&[kind.len() as u8], kind.as_bytes(), &[lane as u8], &index.to_be_bytes()])
     }
 
-    /// A key below those of all lines of kinds.
+    /// The prefix of the entries of all lines.
     pub(crate) fn all_lines(self) -> Vec<u8> {
         self.of(b'k', &[])
     }
@@ -264,18 +253,18 @@ impl Keys {
         self.of(list as u8, &[&at.to_be_bytes(), id.as_bytes()])
     }
 
-    /// The lowest key of a list that has this number.
+    /// The lowest key with this number in a list.
     pub(crate) fn entries_from(self, list: List, at: u64) -> Vec<u8> {
         self.of(list as u8, &[&at.to_be_bytes()])
     }
 
-    /// A key above all of a list.
+    /// A key above all keys of a list.
     pub(crate) fn entries_end(self, list: List) -> Vec<u8> {
         self.of(list as u8 + 1, &[])
     }
 }
 
-/// The length of the key before the number of an entry.
+/// The length of the part of a key before the number of an entry.
 const PREFIX: usize = 5;
 
 /// Reads the number and the id of an entry.
@@ -284,51 +273,51 @@ pub(crate) fn split_entry(key: &[u8]) -> Option<(u64, &str)> {
     Some((u64::from_be_bytes(*at), std::str::from_utf8(id).ok()?))
 }
 
-/// Reads the number of an entry, also if its id cannot be read.
+/// Reads the number of an entry, even if its id cannot be read.
 pub(crate) fn number_of_entry(key: &[u8]) -> u64 {
     key.get(PREFIX..).and_then(<[u8]>::first_chunk).map_or(0, |at| u64::from_be_bytes(*at))
 }
 
-/// Reads the id and the list from the key of a list that a waiting job is in.
+/// Reads the id and the list from a key of [`Keys::awaits`].
 pub(crate) fn split_awaits(key: &[u8]) -> Option<(&str, u64)> {
     let (length, rest) = key.get(PREFIX..)?.split_first()?;
     let (id, list) = rest.split_at_checked(usize::from(*length))?;
     Some((std::str::from_utf8(id).ok()?, u64::from_be_bytes(list.try_into().ok()?)))
 }
 
-/// Reads the id of a waiting job from its entry in a list.
+/// Reads the id from a key of [`Keys::waiting`].
 pub(crate) fn split_waiting(key: &[u8]) -> Option<&str> {
     std::str::from_utf8(key.get(PREFIX + 8..)?).ok()
 }
 
-/// Returns the last part of the entry of a list that the end of a job has to be told to.
+/// Returns the last part of an entry of [`List::Untold`].
 pub(crate) fn ending(of: &str, died: bool) -> String {
     format!("{}{of}", if died { 'x' } else { 'f' })
 }
 
-/// Reads what [`ending`] has made: the id of the job, and true if it died.
+/// Reads what [`ending`] made: the id of the job, and whether it died.
 pub(crate) fn split_ending(entry: &str) -> Option<(&str, bool)> {
     let of = entry.strip_prefix(['x', 'f'])?;
     Some((of, entry.starts_with('x')))
 }
 
-/// Reads the token of a running job.
+/// Reads the token from a key of [`Keys::running`].
 pub(crate) fn split_running(key: &[u8]) -> Option<u64> {
     let token = key.get(PREFIX..)?;
     Some(u64::from_be_bytes(token.try_into().ok()?))
 }
 
-/// Reads the name from the key of a limit's record.
+/// Reads the name from a key of [`Keys::limit`].
 pub(crate) fn name_of_limit(key: &[u8]) -> Option<&str> {
     std::str::from_utf8(key.get(PREFIX..)?).ok()
 }
 
-/// Reads the index of an entry of held jobs.
+/// Reads the index from a key of [`Keys::held`] or [`Keys::line`].
 pub(crate) fn split_held(key: &[u8]) -> Option<u64> {
     key.last_chunk::<8>().map(|index| u64::from_be_bytes(*index))
 }
 
-/// Reads the kind, the lane and the index of an entry of the line of a kind.
+/// Reads the kind, the lane and the index from a key of [`Keys::line`].
 pub(crate) fn split_line(key: &[u8]) -> Option<(&str, usize, u64)> {
     let (length, rest) = key.get(PREFIX..)?.split_first()?;
     let (kind, rest) = rest.split_at_checked(usize::from(*length))?;
@@ -336,7 +325,7 @@ pub(crate) fn split_line(key: &[u8]) -> Option<(&str, usize, u64)> {
     Some((std::str::from_utf8(kind).ok()?, usize::from(*lane), u64::from_be_bytes(index.try_into().ok()?)))
 }
 
-/// Reads the id from the key of a row, or the name from that of a periodic job.
+/// Reads the id, name or kind that ends a key.
 pub(crate) fn id_of_row(key: &[u8]) -> Option<&str> {
     std::str::from_utf8(key.get(PREFIX..)?).ok()
 }

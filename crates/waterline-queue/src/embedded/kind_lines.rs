@@ -1,9 +1,9 @@
-//! The lines of kinds, as far as they are known in memory: which there are, and where they begin.
+//! The lines of kinds, as known in memory: which there are, and where they begin.
 //!
-//! A claim that takes some kinds alone puts each ready job of another kind that it meets into the
-//! line of that kind, once. Later claims of its sort begin behind it, so they cost the same however
-//! many jobs of other kinds are due. The job keeps its place in the order of the queue: its entry
-//! has the lane and the index of the ready log, and its row does not change.
+//! A claim of some kinds puts each ready job of another kind that it meets into the line of that
+//! kind, once. Later claims begin behind it, so they cost the same however many jobs of other kinds
+//! are due. The job keeps its place in the order: its entry has the lane and the index of the ready
+//! log, and its row does not change.
 
 use crate::rules::lanes::LANES;
 use crate::types::wanted::is_among;
@@ -11,27 +11,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// The lines of kinds that may have a job, and the turns of the limits of kinds.
+/// The lines that may have a job, and the turns of the limits of kinds.
 #[derive(Clone, Default)]
 pub(crate) struct KindLines(Arc<KnownLines>);
 
 #[derive(Clone, Default)]
 struct KnownLines {
-    /// In each lane, an index below which the line has no entry; `u64::MAX`: it has none at all.
+    /// For each line and lane, an index below which there is no entry; `u64::MAX`: there is none.
     lines: BTreeMap<Arc<str>, [u64; LANES]>,
-    /// The lines of each lane by these indices. Users may make up any number of kinds, and a claim
-    /// looks at the first lines alone.
+    /// The lines of each lane, sorted by these indices: users may make up any number of kinds, and
+    /// a claim looks only at the first lines.
     by_index: [BTreeSet<LinePlace>; LANES],
-    /// The places in the log of limits that have a place at which it is the turn of the limit of a
-    /// kind. A claim of other kinds finds nothing there, and leaves it where it is.
+    /// The places in the freed log where it is the turn of a kind's limit. A claim of other kinds
+    /// finds nothing there, and leaves it.
     turns: BTreeMap<u64, Arc<str>>,
 }
 
-/// The index from which a job is looked for in a line, and the kind of that.
+/// Where a line begins: the index from which to look for a job, and the kind.
 pub(crate) type LinePlace = (u64, Arc<str>);
 
 impl KnownLines {
-    /// Returns the lines of these kinds: by their names, unless there are fewer lines than names.
+    /// Returns the lines of these kinds, by whichever is shorter, the kinds or the lines.
     fn lines_of<'a>(&'a self, kinds: Option<&'a [String]>) -> Box<dyn Iterator<Item = KindLine<'a>> + 'a> {
         match kinds {
             Some(kinds) if kinds.len() < self.lines.len() => {
@@ -62,12 +62,11 @@ impl KindLines {
         self.0.lines.is_empty()
     }
 
-    /// Returns the kinds that have a line.
     pub(crate) fn kinds(&self) -> impl Iterator<Item = &str> {
         self.0.lines.keys().map(|kind| &**kind)
     }
 
-    /// Returns the number of lanes in which the lines of these kinds may have a job.
+    /// Returns in how many lanes the lines of these kinds may have a job, in total.
     pub(crate) fn count(&self, kinds: Option<&[String]>) -> u64 {
         if kinds.is_none() {
             return self.0.by_index.iter().map(|lane| lane.len() as u64).sum();
@@ -76,13 +75,12 @@ impl KindLines {
         self.0.lines_of(kinds).map(lanes).sum()
     }
 
-    /// Returns the lines that may have a job in this lane, by the indices from which it is looked
-    /// for.
+    /// Returns the lines that may have a job in this lane, sorted by where they begin.
     pub(crate) fn in_lane(&self, lane: usize) -> impl Iterator<Item = &LinePlace> {
         self.0.by_index[lane].iter()
     }
 
-    /// Returns the same of these kinds alone.
+    /// Returns the same, of these kinds only.
     pub(crate) fn of_kinds(&self, lane: usize, kinds: &[String]) -> Vec<LinePlace> {
         if self.0.by_index[lane].is_empty() {
             return Vec::new();
@@ -93,7 +91,7 @@ impl KindLines {
         lines
     }
 
-    /// Returns the line behind this one in a lane.
+    /// Returns the line after this one in a lane.
     pub(crate) fn behind(&self, lane: usize, place: Option<&LinePlace>) -> Option<LinePlace> {
         let lines = &self.0.by_index[lane];
         let next = match place {
@@ -103,14 +101,13 @@ impl KindLines {
         next.cloned()
     }
 
-    /// Notes an entry.
     pub(crate) fn note(&mut self, kind: &str, lane: usize, index: u64) {
         if self.0.lines.get(kind).is_none_or(|next| index < next[lane]) {
             Arc::make_mut(&mut self.0).set(kind, lane, index);
         }
     }
 
-    /// Notes that a line has no entry below this index; `u64::MAX`: none.
+    /// Notes that a line has no entry below this index; `u64::MAX`: none at all.
     pub(crate) fn pass(&mut self, kind: &str, lane: usize, index: u64) {
         if self.0.lines.get(kind).is_some_and(|next| next[lane] != index) {
             Arc::make_mut(&mut self.0).set(kind, lane, index);
@@ -119,7 +116,7 @@ impl KindLines {
 
     // The turns of the limits of kinds.
 
-    /// Notes that it is the turn of the limit of a kind at this place.
+    /// Notes that it is the turn of a kind's limit at this place.
     pub(crate) fn note_turn(&mut self, at: u64, kind: &str) {
         if !self.0.turns.contains_key(&at) {
             Arc::make_mut(&mut self.0).turns.insert(at, kind.into());
@@ -133,21 +130,21 @@ impl KindLines {
         }
     }
 
-    /// Forgets all of them. A claim that meets one notes it once more.
+    /// Forgets all turns. A claim that meets one notes it again.
     pub(crate) fn end_turns(&mut self) {
         if !self.0.turns.is_empty() {
             Arc::make_mut(&mut self.0).turns.clear();
         }
     }
 
-    /// Forgets that of the limit of this kind.
+    /// Forgets the turns of this kind's limit.
     pub(crate) fn end_turn_of(&mut self, kind: &str) {
         if self.0.turns.values().any(|of| &**of == kind) {
             Arc::make_mut(&mut self.0).turns.retain(|_, of| &**of != kind);
         }
     }
 
-    /// Notes that the turn at one place is at another one now.
+    /// Notes that a turn has moved to another place.
     pub(crate) fn move_turn(&mut self, from: u64, to: u64) {
         if self.0.turns.contains_key(&from) {
             let turns = &mut Arc::make_mut(&mut self.0).turns;
@@ -156,7 +153,7 @@ impl KindLines {
         }
     }
 
-    /// Returns the first place from this one on that is no such turn for a claim of these kinds.
+    /// Returns the first place from `at` on that may have a job for a claim of these kinds.
     pub(crate) fn behind_turns_of_others(&self, mut at: u64, kinds: Option<&[String]>) -> u64 {
         while self.0.turns.get(&at).is_some_and(|kind| !is_among(kind, kinds)) {
             at += 1;
@@ -175,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_there_while_one_of_its_lanes_may_have_a_job() {
+    fn a_line_stays_while_a_lane_may_have_a_job() {
         let names = ["a".to_owned(), "x".to_owned(), "y".to_owned()];
         let in_lane = |lines: &KindLines| -> Vec<_> { lines.in_lane(2).cloned().collect() };
         let mut lines = KindLines::default();
@@ -185,7 +182,7 @@ mod tests {
         assert_eq!((in_lane(&lines), lines.count(None)), (vec![(7, "a".into())], 2));
         let before = lines.clone();
         lines.pass("a", 2, 8);
-        // Whether they are more kinds than lines, or fewer.
+        // With more kinds than lines, and with fewer.
         for kinds in [&names[..], &names[..1]] {
             assert_eq!((lines.of_kinds(2, kinds), lines.count(Some(kinds))), (vec![(8, "a".into())], 1));
         }
@@ -197,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_by_their_first_indices() {
+    fn lines_are_ordered_by_their_first_index() {
         let mut lines = KindLines::default();
         for (kind, index) in [("a", 3), ("b", 1), ("c", 2)] {
             lines.note(kind, 0, index);
@@ -205,7 +202,7 @@ mod tests {
         let mut seen = Vec::new();
         let mut place = None;
         while let Some(next) = lines.behind(0, place.as_ref()) {
-            // One that is passed is met again, where it is now.
+            // A line that is passed comes again, at its new place.
             if &*next.1 == "b" {
                 lines.pass("b", 0, 4);
             }
@@ -216,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_turn_of_a_limit_counts_for_claims_of_its_kind_until_it_ends() {
+    fn a_turn_counts_only_for_claims_of_its_kind() {
         let mut lines = KindLines::default();
         lines.note_turn(5, "a");
         let others = |lines: &KindLines, kind: &str| lines.turns_of_others(Some(&[kind.to_owned()]));

@@ -1,4 +1,4 @@
-//! The opening of a queue: its number, what is stored, and the jobs of a process that has died.
+//! The opening of a queue: its number, its stored state, and the jobs of a process that died.
 
 use crate::embedded::codec::head::{Head, decode_number, encode_number};
 use crate::embedded::engine::Embedded;
@@ -6,7 +6,7 @@ use crate::embedded::intent::call;
 use crate::embedded::keys;
 use crate::embedded::keys::{Fronts, Keys};
 use crate::embedded::kind_lines::KindLines;
-use crate::embedded::look::Look;
+use crate::embedded::reader::Reader;
 use crate::embedded::state::loading::load_durations;
 use crate::embedded::state::{Holder, QueueState, loading};
 use crate::notify::shared::Shared;
@@ -52,8 +52,7 @@ impl Embedded {
         Ok(state)
     }
 
-    /// Opens a queue of a read-only store: only to look at it. It has nothing to do with one that
-    /// is open elsewhere in this process.
+    /// Opens a queue of a read-only store, apart from any that is open elsewhere in this process.
     pub(super) fn load_look(&self, name: &str, options: &QueueOptions) -> Result<Arc<QueueState>, QueueError> {
         let store = &self.store;
         let families = seam::queue_families(store)?;
@@ -66,7 +65,7 @@ impl Embedded {
         Ok(Arc::new(look))
     }
 
-    /// Brings the state of a queue of a read-only store up to what is stored.
+    /// Updates the state of a queue of a read-only store to what is stored.
     pub(super) fn look_again(&self, state: &QueueState) -> Result<(), QueueError> {
         if seam::writable(&self.store).is_ok() { Ok(()) } else { self.show_stored(state) }
     }
@@ -77,7 +76,7 @@ impl Embedded {
         let at = look.moment();
         let mut running = HashMap::new();
         for (token, id) in stored.running.iter().filter_map(|(token, id)| Some((*token, id.as_ref().ok()?))) {
-            let row = Look { kv, queue: look }.row(id);
+            let row = Reader { kv, queue: look }.row(id);
             let since = row.ok().flatten().map_or(at.wall, |row| row.since);
             let ran = Duration::from_millis(at.wall.saturating_sub(since));
             running.insert(token, Holder::new(id, at.now.checked_sub(ran).unwrap_or(at.now), None));
@@ -86,8 +85,8 @@ impl Embedded {
         Ok(())
     }
 
-    /// Returns the number of the queue with this name. It is made if there is none, unless the
-    /// caller or the store makes none.
+    /// Returns the number of the queue with this name. A new queue is made unless `makes` is false
+    /// or the store is read-only.
     pub(super) fn number(&self, name: &str, rows: &Family, makes: bool) -> Result<u32, QueueError> {
         let (store, key) = (&self.store, keys::name(name));
         if let Some(bytes) = seam::kv(store).get(rows, &key)? {

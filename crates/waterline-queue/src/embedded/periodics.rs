@@ -1,4 +1,4 @@
-//! The periodic jobs that are registered.
+//! The periodic jobs that are registered with an open queue.
 
 use crate::types::config::ConfigError;
 use crate::types::periodic::Periodic;
@@ -6,11 +6,10 @@ use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The periodic jobs of a queue that are registered, until it is closed.
 #[derive(Default)]
 pub(crate) struct Periodics {
     all: Mutex<Vec<Arc<Periodic>>>,
-    /// The names whose records are damaged, as the log has told.
+    /// The names whose damaged records were logged.
     damaged: Mutex<BTreeSet<String>>,
 }
 
@@ -19,7 +18,7 @@ impl Periodics {
         self.all.lock().clone()
     }
 
-    /// Registers one. Returns false if it was registered already.
+    /// Registers a periodic job. Returns false if it was registered already.
     pub(crate) fn add(&self, periodic: &Arc<Periodic>) -> Result<bool, ConfigError> {
         let mut all = self.all.lock();
         match all.iter().find(|other| other.name == periodic.name) {
@@ -32,7 +31,7 @@ impl Periodics {
         }
     }
 
-    /// Notes that the record of this name is damaged. Returns true the first time.
+    /// Notes that the record of a name is damaged. Returns true the first time.
     pub(crate) fn is_damage_new(&self, name: &str) -> bool {
         self.damaged.lock().insert(name.to_owned())
     }

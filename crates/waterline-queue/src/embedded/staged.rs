@@ -15,31 +15,30 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub(crate) struct Staged {
     pub(crate) head: Head,
-    /// True if the batch changes the head.
+    /// Whether the batch changes the head.
     pub(crate) changed: bool,
     pub(crate) from: Fronts,
     pub(crate) kinds: KindLines,
     pub(crate) gate: Gate,
     pub(crate) wall: Wall,
-    /// The number of jobs that are set aside, since they cannot be read.
+    /// The number of jobs set aside because they cannot be read.
     pub(crate) damaged: u64,
-    /// The events of the batch. Only the first `count` are true: those behind belong to intents
-    /// that were taken back.
+    /// The events of the batch: the first `count` ones. The others are of intents that were undone.
     told: Arc<Mutex<Vec<Event>>>,
     count: usize,
-    /// The first token of this life of the process.
+    /// The first token since the queue was opened.
     pub(crate) life: u64,
     /// The number of jobs that waited when the batch began.
     pub(crate) waited: u64,
-    /// The ends of the ready logs when the batch began, and the number of the jobs behind them that
-    /// claims of other kinds have put into lines. Those who take them are to be woken.
+    /// The ends of the ready logs when the batch began, and how many later jobs claims of other
+    /// kinds have put into lines. Their takers have to be woken.
     ends: [u64; LANES],
     pub(crate) met: u64,
-    /// True if nobody who waits for the batch writes its lines.
+    /// Whether no caller that waits for the batch writes its log lines.
     pub(crate) nobody_settles: bool,
-    /// True if somebody is to be told of new jobs.
+    /// Whether new jobs are told, as something watches.
     is_watched: bool,
-    /// The number of new jobs that are not among the events, since nobody watched.
+    /// The number of new jobs that were not told, as nothing watched.
     pub(crate) untold: u64,
     /// The number of jobs that were pushed.
     pub(crate) placed: u64,
@@ -80,14 +79,13 @@ impl Staged {
         }
     }
 
-    /// Notes that a job of a ready log is in the line of its kind from now on.
     pub(crate) fn note_in_line(&mut self, kind: &str, lane: usize, index: u64) {
         self.kinds.note(kind, lane, index);
         self.met += u64::from(index >= self.ends[lane]);
     }
 
     pub(crate) fn tell(&mut self, happened: Event) {
-        // One who has begun to wait for a job that is removed now may see it again.
+        // A subscriber of a job that is removed now may see it again.
         self.is_watched |= matches!(happened, Event::Seen { state: None, .. });
         let mut told = self.told.lock();
         told.truncate(self.count);
@@ -95,7 +93,7 @@ impl Staged {
         self.count += 1;
     }
 
-    /// Tells of a job that was not there before, if somebody waited when the batch began.
+    /// Tells of a new job, if something watched when the batch began.
     pub(crate) fn tell_new(&mut self, id: &str, state: JobState) {
         if self.is_watched {
             self.tell(Event::Seen { id: id.to_owned(), state: Some(state), data: Some(None), error: None });

@@ -2,8 +2,8 @@
 
 use crate::embedded::codec::durations::{DurationsRecord, Pair};
 use crate::embedded::codec::head::{FREED, Head};
-use crate::embedded::codec::kept::decode_change;
 use crate::embedded::codec::push::decode_pushes;
+use crate::embedded::codec::side_records::decode_change;
 use crate::embedded::ctx::Ctx;
 use crate::embedded::keys::Fronts;
 use crate::embedded::kind_lines::KindLines;
@@ -35,14 +35,14 @@ pub(crate) mod loading;
 mod runs;
 pub(crate) mod shown;
 
-/// A queue that is open.
+/// An open queue.
 pub(crate) struct QueueState {
     ctx: Ctx,
     live: Mutex<Live>,
-    /// Those who wait, and hear what a batch has brought.
+    /// Waiting threads and subscribers, which hear of each batch.
     pub(crate) shared: Arc<Shared>,
     pub(crate) periodics: Periodics,
-    /// The first job of each log, as far as it is known: that of the ready ones and of the places.
+    /// The first job of each ready log and of the freed log, as far as known.
     pub(crate) fronts: Mutex<[Front; FREED + 1]>,
 }
 
@@ -51,27 +51,26 @@ pub(crate) struct QueueState {
 pub(crate) struct Front {
     /// All entries before it are stale.
     pub(crate) index: u64,
-    /// The time since which it is ready, in milliseconds since 1970.
+    /// Since when it is ready, in milliseconds since 1970.
     pub(crate) since: Option<u64>,
 }
 
-/// The state that everybody sees: that of the last batch.
+/// The state that all callers see: that after the last batch.
 pub(crate) struct Live {
     pub(crate) head: Head,
     pub(crate) from: Fronts,
-    /// The lines of kinds.
     pub(crate) kinds: KindLines,
     pub(crate) gate: Gate,
     pub(crate) wall: Wall,
-    /// The number of jobs that are set aside, since they cannot be read.
+    /// The number of jobs set aside because they cannot be read.
     pub(crate) damaged: u64,
-    /// The work since it was opened.
+    /// The work since the queue was opened.
     pub(crate) traffic: Traffic,
-    /// The first token of this life of the process. A job with an earlier one runs no more.
+    /// The first token since the queue was opened. A job with an earlier one does not run.
     life: u64,
-    /// The running jobs by the tokens of their leases.
+    /// The running jobs, by token.
     pub(crate) running: HashMap<u64, Holder>,
-    /// The ends of the leases that end by silence.
+    /// The deadlines of the leases that end by silence.
     deadlines: BTreeSet<(Instant, u64)>,
 }
 
@@ -80,29 +79,27 @@ pub(crate) struct Holder {
     pub(crate) id: JobId,
     pub(crate) since: Instant,
     deadline: Option<Instant>,
-    /// True if its runner has given it up while it stops. The note in the store may come later.
+    /// Whether its runner gave it up when stopping. The note in the store may come later.
     is_stopping: bool,
-    /// The progress that it shows, if any.
     pub(crate) shown: Option<Box<Shown>>,
 }
 
-/// The progress that the holder of a lease shows.
+/// The progress that a running job shows.
 pub(crate) struct Shown {
     progress: JobProgress,
-    /// The time of the last write; `None`: there was none that succeeded.
+    /// The time of the last successful write, if any.
     written: Option<Instant>,
-    /// True if the store has an older one.
+    /// Whether the store has an older one.
     is_ahead: bool,
 }
 
 impl Holder {
-    /// The holder of a job since this time, whose lease ends then by silence, if ever. It may be
-    /// the worker of another process.
+    /// Returns a holder, perhaps of another process, whose lease ends by silence at `deadline`.
     pub(crate) fn new(id: &str, since: Instant, deadline: Option<Instant>) -> Self {
         Self { id: id.to_owned(), since, deadline, is_stopping: false, shown: None }
     }
 
-    /// True if the lease holds at this time. It ends at its deadline, and not before.
+    /// True if the lease holds at this time. It ends at its deadline.
     pub(crate) fn holds(&self, now: Instant) -> bool {
         self.deadline.is_none_or(|deadline| deadline > now)
     }
@@ -140,8 +137,7 @@ impl QueueState {
         Self { ctx, live: Mutex::new(live), shared, periodics, fronts }
     }
 
-    /// Leaves the jobs that ran when their process died as they are, for the next opening, and
-    /// what is ahead since the clock was set back.
+    /// Leaves the jobs that ran, and times that are ahead of the clock, to the next opening.
     pub(crate) fn keep_running(&self) {
         let mut live = self.live.lock();
         (live.life, live.wall) = (0, Wall::default());
@@ -155,12 +151,12 @@ impl QueueState {
         look(&self.live.lock())
     }
 
-    /// Changes what is in memory alone.
+    /// Changes what is only in memory.
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut MutexGuard<'_, Live>) -> R) -> R {
         change(&mut self.live.lock())
     }
 
-    /// Begins a step of this queue in a batch, with what it cannot read from there.
+    /// Begins a step of this queue in a batch.
     pub(crate) fn step<'s, 'k>(
         &'s self,
         staged: &'s mut Staged,
@@ -172,12 +168,12 @@ impl QueueState {
         }
         let has_ticks = staged.from.ticks() <= at.wall || staged.wall.is_behind(&at);
         let periodics = if has_ticks { self.periodics.all() } else { Vec::new() };
-        // The times of calls overtake each other, and each moment would then count twice.
+        // Calls overtake each other: with their own times, some moments would fill a bucket twice.
         let tokens_at = if self.limits.has_rates { self.moment().wall } else { at.wall };
         Step::new(Txn::new(&self.ctx, staged, batch, at, tokens_at), periodics)
     }
 
-    /// Notes where the lists begin, from a look at what is stored that changed nothing.
+    /// Keeps what a step that changed nothing has learned, such as where the lists begin.
     pub(crate) fn learn(&self, staged: &Staged) {
         let mut live = self.live.lock();
         (live.from, live.gate, live.wall) = (staged.from, staged.gate, staged.wall.clone());
@@ -186,13 +182,13 @@ impl QueueState {
 
     // Leases.
 
-    /// Makes a lease end at this time unless it is renewed; `None`: it never ends by silence.
+    /// Makes a lease end at `deadline` unless it is renewed; `None`: it never ends by silence.
     /// Returns false if it is over.
     pub(crate) fn renew(&self, token: u64, deadline: Option<Instant>) -> bool {
         let mut live = self.live.lock();
         let Live { running, deadlines, .. } = &mut *live;
         let Some(holder) = running.get_mut(&token) else { return false };
-        // A lease that is only prolonged wakes nobody.
+        // A lease that is only prolonged wakes no worker.
         let first = deadlines.first().map(|(first, _)| *first);
         if let Some(old) = std::mem::replace(&mut holder.deadline, deadline) {
             deadlines.remove(&(old, token));
@@ -207,7 +203,7 @@ impl QueueState {
         true
     }
 
-    /// Notes that the runner of a job stops, and has given it up.
+    /// Notes that the runner of a job stops, and gave it up.
     pub(crate) fn note_stop(&self, token: u64) {
         if let Some(holder) = self.live.lock().running.get_mut(&token) {
             holder.is_stopping = true;
@@ -219,7 +215,7 @@ impl QueueState {
         self.live.lock().running.get(&token).is_some_and(|holder| holder.holds(now))
     }
 
-    /// Returns the leases that are over by now. True beside one: its runner has stopped.
+    /// Returns the leases that are over by now, each with whether its runner has stopped.
     pub(crate) fn silent(&self, now: Instant) -> Vec<(u64, JobId, bool)> {
         let live = self.live.lock();
         let over = live.deadlines.iter().take_while(|(deadline, _)| *deadline <= now);
@@ -232,7 +228,7 @@ impl QueueState {
 }
 
 impl Live {
-    /// Shows what another process has stored.
+    /// Takes over what another process has stored.
     pub(crate) fn show(&mut self, stored: Stored, running: HashMap<u64, Holder>) {
         (self.head, self.from, self.damaged) = (stored.head, stored.from, stored.damaged);
         self.kinds = stored.kinds;
@@ -240,8 +236,8 @@ impl Live {
         self.running = running;
     }
 
-    /// Returns the ready jobs that a claim of these kinds may find; `None`: of all. In a line it
-    /// counts no more than one of each priority.
+    /// Returns how many ready jobs a claim of these kinds (`None`: of all) may find. A line counts
+    /// as at most one of each priority.
     pub(crate) fn ready(&self, kinds: Option<&[String]>) -> u64 {
         if self.gate.room() == 0 {
             return 0;
@@ -255,17 +251,17 @@ impl Live {
         self.head.lanes.iter().chain([&self.head.freed])
     }
 
-    /// True if a ready log has an entry that no claim has looked at.
+    /// True if a ready log has an entry that no claim has read.
     pub(crate) fn has_front(&self) -> bool {
         self.head.lanes.iter().any(|lane| lane.next < lane.end)
     }
 
-    /// Returns the number of ready jobs that may begin by what was released since.
+    /// Returns how many ready jobs may begin in places released since `before`.
     fn places_since(&self, before: &Gate) -> u64 {
         self.gate.room().saturating_sub(before.room()).min(self.ready(None))
     }
 
-    /// True if limits hold jobs that are ready.
+    /// True if limits hold back ready jobs.
     pub(crate) fn is_limited(&self, wall: u64) -> bool {
         let ready = self.head.counts[JobState::Ready.number()];
         self.head.held > 0 || self.gate.is_full(wall) && ready > 0
@@ -276,18 +272,17 @@ impl Live {
         std::array::from_fn(|log| self.head.log(log).end)
     }
 
-    /// Returns the number of entries that were made for ready jobs since the logs had these ends,
-    /// and that nobody has claimed since.
+    /// Returns how many unclaimed entries were added since the logs had these ends.
     fn entered(&self, before: &[u64]) -> u64 {
         self.logs().zip(before).map(|(log, before)| log.end.saturating_sub(log.next.max(*before))).sum()
     }
 
-    /// Returns the time until something happens without anybody's doing; `None`: nothing will.
+    /// Returns how long until something changes without a call; `None`: nothing will.
     pub(crate) fn next_change(&self, at: &Moment) -> Option<Duration> {
         if self.from.has_untold() { Some(Duration::ZERO) } else { self.next_time(at) }
     }
 
-    /// Returns the time until time brings something; `None`: it will not.
+    /// Returns how long until something is due; `None`: nothing is.
     pub(crate) fn next_time(&self, at: &Moment) -> Option<Duration> {
         if self.wall.is_behind(at) {
             return Some(Duration::ZERO);
@@ -326,7 +321,6 @@ impl Live {
 }
 
 impl QueueState {
-    /// Returns the record of the durations of a kind.
     pub(crate) fn record_of(&self, kind: &str, durations: Durations) -> Pair {
         let record = DurationsRecord { durations, at: self.moment().wall };
         (self.keys.durations(kind), record.encode(&self.name, kind))
@@ -385,14 +379,14 @@ impl Participant for QueueState {
             (live.wall, live.damaged, live.life) = (staged.wall, staged.damaged, staged.life);
             live.kinds = staged.kinds;
             live.traffic.pushed += staged.placed;
-            // Claims of the same batch hide no other job: a thread may have looked before the push.
-            // A job that is claimed in the batch that makes it ready is nobody else's.
+            // Jobs claimed in the batch that made them ready are no news. Claims hide no other job:
+            // a thread may have looked before the push.
             let entered = live.entered(&before.0).saturating_add(staged.met);
             wake.jobs = entered.saturating_add(live.places_since(&gate));
-            // A thread that is picky may take a job that waits for its time, and is in no log. It
-            // may be about to sleep.
+            // A claim may take a scheduled job early, which is in no log. Its thread may fall
+            // asleep now.
             wake.early = live.gate.released != gate.released;
-            // The end of a lease that goes on is in no list.
+            // The deadline of a lease that goes on is in no list.
             let goes_on = told.iter().any(|happened| matches!(happened, Event::Kept { .. }));
             wake.sooner = goes_on || live.from.are_sooner_than(&before.1);
             wake.all = wake.sooner || live.head.paused_until != before.2;
@@ -408,9 +402,8 @@ impl Participant for QueueState {
     }
 }
 
-/// Returns an error of an operation as the crate's own, since the write that failed may be one
-/// outside of the queue. It is a [`Refusal`] if what is asked for is to blame: a full queue and a
-/// database that fails are nobody's fault, and every operation would meet them.
+/// Returns an error of an operation as one of the store, whose write failed. It is a [`Refusal`] if
+/// the operation is to blame: a full queue or a failing database would fail every one.
 fn refusal(error: BoxError) -> BoxError {
     let error = match error.downcast::<QueueError>() {
         Ok(error) if matches!(*error, QueueError::Full { .. }) => return Error::from(*error).into(),
@@ -447,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_is_prolonged_wakes_nobody() {
+    fn prolonging_a_lease_wakes_no_worker() {
         let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).expect("it opens");
         queue.push(NewJob::new("k", &1).expect("it is JSON")).expect("it is pushed");
         let mut lease = queue.accept(Accept::new()).expect("it works").expect("a job is ready");
@@ -457,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_a_claim_of_other_kinds_meets_in_the_batch_of_its_push_wakes_those_who_take_it() {
+    fn a_job_passed_over_in_its_push_batch_wakes_workers() {
         let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).expect("it opens");
         let push = queue.prepare(NewJob::new("k", &1).expect("it is JSON")).expect("it is a job");
         let others = Wanted { due_by: None, kinds: Some(["other".to_owned()].into()) };
@@ -471,11 +464,11 @@ mod tests {
     }
 
     #[test]
-    fn one_who_begins_to_watch_while_a_new_job_is_written_learns_that_a_change_was_missed() {
+    fn a_watch_begun_during_a_push_reports_a_missed_change() {
         let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).expect("it opens");
         let push = queue.prepare(NewJob::new("k", &1).expect("it is JSON")).expect("it is a job");
         let watched = queue.clone();
-        // The batch has begun when it runs this.
+        // The batch has begun when this runs.
         let pushed = queue.call(move |step| {
             let watch = watched.watch();
             step.push_bounded(std::slice::from_ref(&push), &mut Vec::new()).map(|()| watch)
@@ -486,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_begins_to_wait_while_the_job_is_removed_and_pushed_anew_sees_it_again() {
+    fn a_subscriber_sees_a_job_removed_and_pushed_anew() {
         let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).expect("it opens");
         let job = || NewJob::new("k", &1).expect("it is JSON").id("a");
         queue.push(job()).expect("it is pushed");
@@ -503,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_gets_free_while_a_thread_that_takes_early_jobs_falls_asleep_is_not_overlooked() {
+    fn a_freed_place_wakes_an_early_taker_going_to_sleep() {
         let options = QueueOptions::default().clock(Clock::manual(SystemTime::UNIX_EPOCH));
         let options = options.retention(Retention::Drop).limit(Limit::each_key().at_once(1));
         let queue = Queue::open(&Store::in_memory(), "q", options).expect("it opens");
@@ -513,13 +506,12 @@ mod tests {
         let news = queue.shared.bell.news();
         assert!(queue.claim(&due_by(1000)).expect("it works").is_none(), "the key has no place");
         lease.finish(None).expect("the lease holds");
-        // The thread sleeps until there is news.
         assert_ne!(queue.shared.bell.news(), news);
         assert!(queue.claim(&due_by(1000)).expect("it works").is_some());
     }
 
     #[test]
-    fn a_job_that_is_pushed_for_later_than_one_that_is_held_wakes_who_takes_early_jobs() {
+    fn a_job_due_after_a_held_one_wakes_early_takers() {
         let options = QueueOptions::default().clock(Clock::manual(SystemTime::UNIX_EPOCH));
         let queue =
             Queue::open(&Store::in_memory(), "q", options.limit(Limit::each_key().at_once(1))).expect("it opens");
@@ -534,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_waits_wakes_for_the_next_tick() {
+    fn a_waiting_thread_wakes_for_the_next_tick() {
         let clock = Clock::manual(SystemTime::UNIX_EPOCH + Duration::from_secs(1));
         let options = QueueOptions::default().clock(clock);
         let queue = Queue::open(&Store::in_memory(), "q", options).expect("it opens");
@@ -547,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn a_periodic_job_whose_removal_failed_goes_on_although_somebody_has_looked_for_ticks_meanwhile() {
+    fn a_periodic_job_ticks_on_after_a_failed_removal() {
         let disk = waterline::fuzzing::Disk::default();
         let clock = Clock::manual(SystemTime::now());
         let store = disk.open(&Store::options()).expect("it opens");
@@ -555,7 +547,7 @@ mod tests {
         let hour = Duration::from_secs(3600);
         let job = NewJob::new("k", &1).expect("it is JSON");
         queue.periodic("p", Every::new(hour), job).start_at_next().start().expect("it is registered");
-        // A call of another thread sees the name taken out of the register, and no tick.
+        // Meanwhile, a call of another thread sees the name unregistered, and no tick.
         queue.state_of().change(|live| live.from.set_ticks(u64::MAX));
         disk.fail(0..1);
         assert!(queue.remove_periodic("p").is_err());

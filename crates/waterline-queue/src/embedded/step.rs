@@ -1,7 +1,15 @@
 //! The transitions of jobs: each is a part of one atomic batch.
 //!
-//! This file and those below move jobs, [`txn`](crate::embedded::txn) keeps their records, and
-//! [`rules`](crate::rules) decide where to.
+//! The files below move jobs. [`txn`](crate::embedded::txn) keeps their records, and
+//! [`rules`](crate::rules) decide where they go.
+//!
+//! - `pushing`: new jobs, and those whose id or twin is there already
+//! - `claiming`, `kinds`, `held`: which job a worker gets: any, one of some kinds, one that a limit
+//!   held
+//! - `ending`, `telling`: the ends of attempts and jobs, and what they mean to waiting jobs
+//! - `requeue`: dead jobs that run again
+//! - `ticking`, `time`: periodic jobs, maintenance, and the recovery after a crash
+//! - `damage`, `recount`: jobs and entries that cannot be read
 
 use crate::embedded::txn::Txn;
 use crate::embedded::txn::edges::UntoldEnd;
@@ -27,38 +35,36 @@ mod telling;
 mod ticking;
 mod time;
 
-/// The answer to a claim.
 #[derive(Clone, Debug)]
 pub(crate) enum ClaimResult {
     Job(Box<Claimed>),
     Nothing,
-    /// Only stale entries so far: look again.
+    /// Nothing so far, but there may be more: look again.
     Again,
 }
 
 /// One transition within a batch.
 pub(crate) struct Step<'s, 'k> {
     pub(crate) txn: Txn<'s, 'k>,
-    /// The periodic jobs that are registered, if one may have a tick.
+    /// The registered periodic jobs, if one may have a tick.
     periodics: Vec<Arc<Periodic>>,
-    /// Ends that still have to be told to those who wait for them.
+    /// Ends that the waiting jobs still have to be told.
     endings: VecDeque<UntoldEnd>,
-    /// Whether it tells ends.
     is_telling: bool,
-    /// Whether it has claimed a job, and may claim another one.
+    /// Whether a job was claimed in the same turn, and another may follow.
     pub(crate) has_claimed: bool,
     pub(crate) room: Room,
 }
 
-/// The room that a push has to find in a queue in which only so many jobs may wait.
+/// The room that a push needs in a queue with `max_waiting`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
-    /// The queue makes the push, which is never refused.
+    /// None: a push of the queue's own is never refused.
     Any,
     /// There must be room now.
     Now,
-    /// There must have been room when the batch began. A write that pushes more jobs than may ever
-    /// wait would otherwise be refused for good.
+    /// There must have been room when the batch began. Otherwise a write that pushes more jobs than
+    /// may ever wait would be refused for good.
     AtBegin,
 }
 
@@ -71,11 +77,11 @@ impl<'s, 'k> Step<'s, 'k> {
 impl Step<'_, '_> {
     // Steering.
 
-    /// Removes a job in any state. A worker that has it learns it from its next call.
+    /// Removes a job in any state. Its worker, if any, learns it from its next call.
     pub(crate) fn remove(&mut self, id: &str) -> Result<(), BoxError> {
         match self.txn.row(id) {
             Err(error) if is_damage(&error) => self.remove_damaged(id),
-            // It was set aside, and is counted nowhere.
+            // It was set aside, so no state counts it.
             Ok(_) if self.txn.forget_damaged(id)? => self.remove_damaged(id),
             row => {
                 let row = row?.ok_or_else(|| self.txn.queue.not_found(id))?;
@@ -84,21 +90,21 @@ impl Step<'_, '_> {
         }
     }
 
-    /// Removes a job, since somebody wants that, or because its time to be kept is over.
+    /// Removes a job: on request, or because its retention is over.
     fn remove_row(&mut self, id: &str, mut row: Row, is_wanted: bool) -> Result<(), BoxError> {
         self.txn.leave(id, &row)?;
         if row.state == JobState::Running {
             self.txn.staged.tell(Event::Lost { token: row.place });
         }
         self.settle(id, &mut row, is_wanted)?;
-        // Those who waited for it to come back to life wait no more.
+        // Also jobs that waited for a requeue of it wait no more.
         self.end_waits(id, &mut row, false)?;
         self.txn.erase(id, &row)?;
         self.txn.tell(id, None, Some(None));
         Ok(())
     }
 
-    /// Removes these jobs of a state if they still wait or run. Returns how many.
+    /// Removes those of these jobs that are in this state and have not ended. Returns how many.
     pub(crate) fn remove_waiting(&mut self, state: JobState, ids: &[JobId]) -> Result<u64, BoxError> {
         let mut count = 0;
         for id in ids {
@@ -112,7 +118,7 @@ impl Step<'_, '_> {
     }
 }
 
-/// Makes an error of the queue one that a writer can carry.
+/// Wraps an error for the writer, which carries boxed errors.
 impl From<Error> for Box<QueueError> {
     fn from(error: Error) -> Self {
         Box::new(error.into())

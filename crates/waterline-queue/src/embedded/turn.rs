@@ -16,8 +16,8 @@ use waterline::BoxError;
 use waterline::seam::Changes;
 
 impl Embedded {
-    /// Ends attempts and claims jobs in one write with these of the user's. They are made only if
-    /// each lease holds.
+    /// Ends attempts and claims jobs in one write with these changes of the user's, which are made
+    /// only if each lease holds.
     pub(crate) fn turn_with(
         &self,
         ends: &[Ending],
@@ -58,7 +58,7 @@ impl Embedded {
         call_on(&self.store, queues, doing, effects, move |steps| turn.run(steps, count))
     }
 
-    /// Changes a job in one write with these of the user's, if the lease holds. Returns its row.
+    /// Edits a job in one write with the user's changes, if the lease holds. Returns its row.
     pub(crate) fn edit_with(&self, job: &Held, edit: Edit, effects: Changes) -> Result<Row, QueueError> {
         let doing = if effects.is_empty() { edit.doing() } else { "write for a job" };
         let (id, token, has_effects) = (job.id.clone(), job.token, !effects.is_empty());
@@ -68,7 +68,7 @@ impl Embedded {
                 return Ok(row);
             }
             steps.make_effects()?;
-            // One of them may have pushed the job once more.
+            // The changes may have pushed the job again.
             Ok(steps.at(0, |step| step.txn.row(&id))?.unwrap_or(row))
         })
     }
@@ -81,7 +81,7 @@ impl Embedded {
             let taken =
                 call(&self.store, state, "take back a job", move |step| step.take_back(&id, token, is_stopping, &run));
             match taken {
-                // It may be set aside, or its worker has ended it meanwhile.
+                // It was set aside, or its worker ended it meanwhile.
                 Ok(()) | Err(QueueError::Halt { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -105,7 +105,7 @@ struct TurnIntent {
 
 impl TurnIntent {
     fn run(&self, steps: &mut Steps<'_, '_>, queues: usize) -> Result<Turned, BoxError> {
-        // The ends of others are not to wait for a record that somebody has to mend.
+        // Other ends must not wait until a damaged record is mended.
         let skips_damage = !self.has_effects && self.beside != Beside::Alone;
         let mut turned = Turned { ended: vec![None; self.ends.len()], ..Turned::default() };
         for at in 0..queues {
@@ -138,7 +138,7 @@ impl TurnIntent {
         }
         if self.has_effects {
             steps.make_effects()?;
-            // One of them may have pushed the job anew.
+            // The changes may have pushed the job again.
             for ((at, (job, ..)), ended) in self.ends.iter().zip(&mut turned.ended) {
                 *ended = Some(steps.at(*at, |step| step.txn.row(&job.id))?.map(|row| row.state));
             }
@@ -164,7 +164,7 @@ fn claim_many(step: &mut Step<'_, '_>, claim: &engine::Claim, turned: &mut Turne
             }
             ClaimResult::Nothing => {
                 if turned.claimed.is_empty() {
-                    // No job waits for this, so it may take longer.
+                    // No job was claimed, so this may take longer.
                     step.run_maintenance(AT_ONCE)?;
                 }
                 return Ok(());

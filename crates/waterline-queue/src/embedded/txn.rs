@@ -1,7 +1,15 @@
 //! One queue's part of an atomic batch: reads see what the batch has written so far.
 //!
-//! The parts below know where the records of a job are (its place, limits, marks, lists), and keep
-//! them consistent. They decide nothing: [`step`](crate::embedded::step) makes the transitions.
+//! The files below know where the records of a job are, and keep them consistent. They decide
+//! nothing: [`step`](crate::embedded::step) makes the transitions.
+//!
+//! - `places`: the log, list or table that a job is in by its state
+//! - `limits`, `held_logs`: the records of limits, and the jobs that wait for a place under one
+//! - `lines`: the lines of kinds, of ready jobs that claims of other kinds have passed
+//! - `edges`: the jobs that wait for the ends of others
+//! - `dedup`, `notes`, `extra`: marks, notes, and the metadata, progress and data of a job
+//! - `id_tombstones`: the ids of jobs that are gone
+//! - `repair`, `set_back`: records that cannot be read, and times after the clock was set back
 
 use crate::embedded::codec::durations::Pair;
 use crate::embedded::codec::entry;
@@ -30,12 +38,10 @@ mod places;
 pub(crate) mod repair;
 mod set_back;
 
-/// The most entries that one look at a list moves. A larger backlog takes several batches, so that
-/// no batch gets long.
+/// The most entries of a list that one batch moves. A larger backlog takes several batches.
 pub(crate) const AT_ONCE: usize = 64;
 
-/// The most entries of ready jobs that one claim looks at. An entry whose job has moved or gone is
-/// stale, and is passed.
+/// The most entries of ready jobs that one claim reads. Entries of jobs that left are skipped.
 pub(crate) const LOOKS: usize = 256;
 
 /// What the transitions of one queue read and write within a batch.
@@ -44,13 +50,13 @@ pub(crate) struct Txn<'s, 'k> {
     pub(crate) staged: &'s mut Staged,
     pub(crate) batch: &'s mut Overlay<'k>,
     pub(crate) at: Moment,
-    /// The time of tokens, in milliseconds since 1970: that at which the batch is made.
+    /// The time by which token buckets fill, in milliseconds since 1970: when the batch is made.
     pub(crate) tokens_at: u64,
-    /// The number of chances that were drawn.
+    /// The number of random chances drawn so far.
     draws: u64,
-    /// Whether anything was changed.
+    /// Whether the batch changed anything.
     pub(crate) wrote: bool,
-    /// Whether a damaged entry was met, so that all jobs have to be counted anew.
+    /// Whether a damaged entry was met: then all jobs have to be counted again.
     pub(crate) has_lost: bool,
 }
 
@@ -85,7 +91,6 @@ impl Txn<'_, '_> {
         self.batch.delete(family, &[key])
     }
 
-    /// Returns the head, which the caller changes.
     pub(crate) fn head(&mut self) -> &mut Head {
         (self.wrote, self.staged.changed) = (true, true);
         &mut self.staged.head
@@ -100,10 +105,7 @@ impl Txn<'_, '_> {
         self.put(self.rows(), &self.queue.keys.row(id), &row.encode(&self.queue.name, id))
     }
 
-    /// Returns the row of the job that has this lease.
-    ///
-    /// # Errors
-    /// [`QueueError::Halt`] if the lease is over.
+    /// Returns the row of the job that holds this lease.
     pub(crate) fn leased(&mut self, id: &str, token: u64) -> Result<Row, BoxError> {
         let row = self.row(id)?.filter(|row| row.has_lease(token));
         Ok(row.ok_or_else(|| self.queue.halt(id))?)
@@ -115,18 +117,17 @@ impl Txn<'_, '_> {
 
     pub(crate) fn put_entry(&mut self, list: List, at: u64, id: &str) -> Result<(), StoreError> {
         self.staged.from.note(list, at);
-        // With a time to come, the head notes that of now.
+        // Writes the head, too: its `seen` time later shows whether the clock was set back.
         self.staged.changed = true;
         self.put(self.entries(), &self.queue.keys.entry(list, at, id), &[])
     }
 
-    /// Writes that a job is at this place of a ready log, or of the table of running jobs.
+    /// Writes the entry of a job in a ready log, a line or the table of running jobs.
     pub(crate) fn put_place(&mut self, family: FamilyId, key: &[u8], id: &str) -> Result<(), StoreError> {
         self.put(family, key, &entry::encode(&self.queue.name, key, id))
     }
 
-    /// Returns the first entries of a list up to this time, and the number of the entry behind
-    /// them; `u64::MAX` if there is none.
+    /// Returns the first entries of a list up to this time, and the number of the next (or `MAX`).
     pub(crate) fn listed(&mut self, list: List, until: u64, most: usize) -> Result<(Vec<(u64, JobId)>, u64), BoxError> {
         let keys = self.queue.keys;
         let from = keys.entries_from(list, self.staged.from.of(list));
@@ -144,26 +145,26 @@ impl Txn<'_, '_> {
             listed.push((at, id.to_owned()));
         }
         if !unreadable.is_empty() {
-            // Their jobs are found when all of them are counted anew.
+            // Counting all jobs again finds theirs.
             unreadable.iter().try_for_each(|key| self.delete(self.entries(), key))?;
             self.has_lost = true;
         }
         Ok((listed, next))
     }
 
-    /// Returns the entries of a list whose time has come, and notes where the next look begins.
+    /// Returns the entries of a list that are due, and notes where the next look begins.
     pub(crate) fn take_listed(&mut self, list: List, most: usize) -> Result<Vec<(u64, JobId)>, BoxError> {
         let (listed, next) = self.listed(list, self.at.wall, most)?;
         self.staged.from.set(list, next);
         Ok(listed)
     }
 
-    /// Draws a chance of its own for each job: those that failed, or crashed, together are to part.
+    /// Draws a random chance per job, so that jobs that failed or crashed together spread out.
     pub(crate) fn chance(&mut self) -> f64 {
         self.draws += 1;
-        // The queues of one write share its moment.
+        // All queues of one write share its moment.
         let seed = self.at.chance.to_bits() ^ u64::from(self.queue.keys.0);
-        // A clock that a test sets leaves nothing to chance.
+        // A manual clock leaves nothing to chance.
         if self.at.chance < 1.0 { Draw::new(seed, self.draws).chance } else { 1.0 }
     }
 
@@ -171,14 +172,14 @@ impl Txn<'_, '_> {
         self.staged.tell(Event::Seen { id: id.to_owned(), state, data, error: None });
     }
 
-    /// Tells those who wait of a job that came to this state, with its error if it is dead.
+    /// Tells subscribers the new state of a job, with its error if it is dead.
     pub(crate) fn tell_row(&mut self, id: &str, row: &Row, data: Option<&[u8]>) {
         let (state, data) = (Some(row.state), data.map(|data| Some(data.to_vec())));
         let error = (row.state == JobState::Dead).then(|| row.error.clone());
         self.staged.tell(Event::Seen { id: id.to_owned(), state, data, error });
     }
 
-    /// Tells the log of a job, if somebody wants lines of this level.
+    /// Logs a line about a job, if this level is enabled.
     pub(crate) fn log(&mut self, level: Level, id: &str, row: &Row, line: impl FnOnce(About) -> Line) {
         if is_wanted(level) {
             let (id, kind, attempt) = (id.to_owned(), row.kind.clone(), row.failures.saturating_add(1));
@@ -186,7 +187,7 @@ impl Txn<'_, '_> {
         }
     }
 
-    /// Tells the log of a record that cannot be read.
+    /// Logs a record that cannot be read.
     pub(crate) fn log_damage(&mut self, damaged: Damaged) {
         self.staged.tell(Event::Line(Line::Damaged(damaged)));
     }
@@ -200,7 +201,7 @@ impl Txn<'_, '_> {
         if std::mem::take(&mut row.has_data) { self.delete(self.rows(), &self.queue.keys.data(id)) } else { Ok(()) }
     }
 
-    /// Stores these records beside the ends of this batch.
+    /// Stores durations together with the ends of this batch.
     pub(crate) fn store_durations<'p>(&mut self, records: impl Iterator<Item = &'p Pair>) -> Result<(), StoreError> {
         for (key, record) in records {
             self.wrote = true;

@@ -95,9 +95,9 @@ impl Members {
     pub(super) fn choose_early(&self, without: &[usize], due_by: Option<u64>) -> Option<Choice> {
         let due_by = due_by.filter(|due_by| *due_by >= self.moment().wall)?;
         let others = (0..self.list.len()).filter(|place| !without.contains(place));
-        let front = |place: usize| (self.list[place].glance(), place);
-        let early = others.map(front).filter(|(glance, _)| !glance.is_paused && glance.due <= due_by);
-        let first = early.map(|(glance, place)| (glance.due, place)).min();
+        let front = |place: usize| (self.list[place].peek(), place);
+        let early = others.map(front).filter(|(peek, _)| !peek.is_paused && peek.due <= due_by);
+        let first = early.map(|(peek, place)| (peek.due, place)).min();
         first.map(|(_, place)| Choice { place, is_early: true })
     }
 
@@ -115,7 +115,7 @@ impl Members {
     /// True if a claim from a queue outside `without` may find a job of these kinds.
     pub(crate) fn have_ready(&self, without: &[usize], kinds: Option<&[String]>) -> bool {
         let others = (0..self.list.len()).filter(|place| !without.contains(place));
-        others.into_iter().any(|place| self.list[place].glance_for(kinds).is_ready())
+        others.into_iter().any(|place| self.list[place].peek_for(kinds).is_ready())
     }
 
     /// True if a claim from a queue outside `without` has something to do.
@@ -141,8 +141,8 @@ impl Members {
         let at = self.moment();
         let mut pause = deadline.map(|deadline| deadline.saturating_duration_since(at.now));
         for place in (0..self.list.len()).filter(|place| !aside.contains(place)) {
-            let glance = self.list[place].glance_for(kinds);
-            let (is_ready, next) = (glance.is_ready(), glance.next_change);
+            let peek = self.list[place].peek_for(kinds);
+            let (is_ready, next) = (peek.is_ready(), peek.next_change);
             if is_ready && takes != Takes::Nothing && !looked.contains(&place) {
                 return false;
             }
@@ -170,7 +170,7 @@ impl Members {
     pub(crate) fn tidy(&self) -> Result<(), QueueError> {
         let (aside, _) = self.aside();
         for queue in (0..self.list.len()).filter(|place| !aside.contains(place)).map(|place| self.queue(place)) {
-            if self.is_one() || queue.glance().is_due() {
+            if self.is_one() || queue.peek().is_due() {
                 queue.tidy()?;
             }
         }
@@ -199,6 +199,6 @@ impl Members {
 
 /// True if a claim may find a job, or maintenance is due.
 fn has_work(queue: &Queue, kinds: Option<&[String]>) -> bool {
-    let glance = queue.glance_for(kinds);
-    glance.is_ready() || glance.is_due()
+    let peek = queue.peek_for(kinds);
+    peek.is_ready() || peek.is_due()
 }

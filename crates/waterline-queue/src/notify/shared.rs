@@ -2,14 +2,14 @@
 
 use crate::notify::averages::Averages;
 use crate::notify::bell::Bell;
-#[cfg(feature = "tokio")]
-use crate::notify::kept::WaitingTasks;
 use crate::notify::kinds::Kinds;
 use crate::notify::lines;
 use crate::notify::lines::Lines;
 use crate::notify::losses::Losses;
 use crate::notify::presence::{AtWork, Presence};
 use crate::notify::subscribers::{Read, Subscribers, Watched};
+#[cfg(feature = "tokio")]
+use crate::notify::waiting_tasks::WaitingTasks;
 use crate::types::config::ConfigError;
 use crate::types::durations::Durations;
 use crate::types::ended::AttemptEnd;

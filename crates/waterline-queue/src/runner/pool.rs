@@ -334,7 +334,7 @@ impl Pool {
         let queues = self.source().queues().into_iter().zip(tallies);
         let summary = |(queue, tally): (&Queue, Tally)| {
             let mut summary = self.summary_of(tally);
-            let is_paused = queue.glance().is_paused;
+            let is_paused = queue.peek().is_paused;
             if summary.reached == Reached::NothingReady && is_paused {
                 summary.reached = Reached::Paused;
             }

@@ -152,7 +152,7 @@ impl Source {
 
     /// Returns the queues from which nothing is claimed now, unless maintenance is due there.
     fn without(&self, tried: &[usize]) -> Vec<usize> {
-        let tried = tried.iter().filter(|place| !self.members.queue(**place).glance().is_due());
+        let tried = tried.iter().filter(|place| !self.members.queue(**place).peek().is_due());
         self.members.aside().0.into_iter().chain(tried.copied()).collect()
     }
 
@@ -168,11 +168,11 @@ impl Source {
 
     /// True if limits hold all ready jobs of a queue, or some of them while nothing else is ready.
     pub(super) fn are_limited(&self) -> bool {
-        self.members.queues().any(|queue| queue.glance().is_limited)
+        self.members.queues().any(|queue| queue.peek().is_limited)
     }
 
     pub(super) fn are_paused(&self) -> bool {
-        self.members.queues().all(|queue| queue.glance_for(self.kinds.as_deref()).is_paused)
+        self.members.queues().all(|queue| queue.peek_for(self.kinds.as_deref()).is_paused)
     }
 
     /// Sets a queue with an unreadable record aside for a while. Returns false if it is the only

@@ -1,6 +1,6 @@
 //! Why no job starts, from what is known of the queue, its runner and its workers.
 
-use crate::engine::Survey;
+use crate::engine::StatusInputs;
 use crate::notify::losses::{AllBusy, Stuck};
 use crate::notify::shared::Trouble;
 use crate::rules::still::{patience, stands_still};
@@ -12,7 +12,7 @@ use waterline::seam::Moment;
 /// What is known of a queue at a moment.
 pub(super) struct Facts<'a> {
     pub(super) at: &'a Moment,
-    pub(super) survey: &'a Survey,
+    pub(super) inputs: &'a StatusInputs,
     pub(super) trouble: &'a Trouble,
     /// The slots of the runner in this process.
     pub(super) slots: Option<usize>,
@@ -33,18 +33,18 @@ pub(super) struct Facts<'a> {
 impl Facts<'_> {
     /// Returns the first reason, in the order in which an operator has to deal with them.
     pub(super) fn waits(&self) -> Waits {
-        let Self { at, survey, trouble, .. } = self;
+        let Self { at, inputs, trouble, .. } = self;
         let till = |wall: u64| Duration::from_millis(wall.saturating_sub(at.wall));
-        let counts = &survey.counts;
+        let counts = &inputs.counts;
         if let Some((error, begun)) = &trouble.failing {
             return Waits::StoreFails { error: error.clone(), since: self.since(*begun) };
         }
-        if let Some(until) = survey.paused_until {
+        if let Some(until) = inputs.paused_until {
             return Waits::Paused { left: (until < u64::MAX).then(|| till(until)) };
         }
         // Jobs may be meant to run for long. They hold nothing up while no other one is due.
-        if counts.ready == 0 && survey.lapsed.0 == 0 && survey.due.is_none_or(|due| due > at.wall) {
-            return Waits::NothingReady { due_in: survey.due.map(till) };
+        if counts.ready == 0 && inputs.lapsed.0 == 0 && inputs.due.is_none_or(|due| due > at.wall) {
+            return Waits::NothingReady { due_in: inputs.due.map(till) };
         }
         if let Some(stands_still) = self.standstill() {
             return stands_still;
@@ -53,17 +53,17 @@ impl Facts<'_> {
         if let Some((name, begun)) = trouble.closed.as_ref().filter(|_| !self.is_shared || self.is_alone()) {
             return Waits::Gate { name: name.clone(), since: self.since(*begun) };
         }
-        if let (Some(runs), Some((begun, oldest))) = (survey.alone, &survey.oldest_running) {
+        if let (Some(runs), Some((begun, oldest))) = (inputs.alone, &inputs.oldest_running) {
             return Waits::Alone { runs, oldest: oldest.clone(), since: self.since(*begun) };
         }
-        if let Some(until) = survey.full {
+        if let Some(until) = inputs.full {
             return Waits::Limited { limit: LimitOf::Queue, held: counts.ready, left: until.map(till) };
         }
-        if let Some((limit, held, until)) = survey.held.as_ref().filter(|_| survey.only_held) {
+        if let Some((limit, held, until)) = inputs.held.as_ref().filter(|_| inputs.only_held) {
             return Waits::Limited { limit: limit.clone(), held: *held, left: until.map(till) };
         }
         let nobody = self.is_shared && self.is_nobody_here();
-        if survey.only_in_lines && self.untaken == survey.lines.len() && !nobody {
+        if inputs.only_in_lines && self.untaken == inputs.lines.len() && !nobody {
             return Waits::OtherKinds;
         }
         if self.is_shared && !self.is_only_worker() { self.of_fleet() } else { self.of_workers() }
@@ -75,7 +75,7 @@ impl Facts<'_> {
 
     /// Returns the reason if no job ends, so that none starts.
     fn standstill(&self) -> Option<Waits> {
-        let fleet = &self.survey.fleet;
+        let fleet = &self.inputs.fleet;
         if !self.is_shared || self.is_only_worker() {
             return self.standstill_here();
         }
@@ -89,7 +89,7 @@ impl Facts<'_> {
             since: job.ran_for,
             no_end,
         };
-        stands_still(no_end, patience(self.lease, self.survey.usual)).then_some(waits)
+        stands_still(no_end, patience(self.lease, self.inputs.usual)).then_some(waits)
     }
 
     /// Does the same for the runner in this process.
@@ -109,14 +109,14 @@ impl Facts<'_> {
 
     /// True if no other process takes jobs. A stopping process does not take any.
     fn is_alone(&self) -> bool {
-        self.survey.fleet.workers + usize::from(self.is_stopping) <= 1
+        self.inputs.fleet.workers + usize::from(self.is_stopping) <= 1
     }
 
     /// True if no known process takes jobs, or ends those that it has within a minute.
     ///
     /// This process may not have reported itself yet, and a busy one may be in no list.
     fn is_nobody_here(&self) -> bool {
-        let Survey { fleet, running, lapsed: (lapsed, _), .. } = self.survey;
+        let StatusInputs { fleet, running, lapsed: (lapsed, _), .. } = self.inputs;
         let (stops, is_late) = (fleet.stopping > 0, self.due_for() >= UNTAKEN);
         let is_seen = running <= lapsed || !fleet.silent.is_empty() || stops;
         fleet.workers == 0 && (!stops || is_late) && is_seen && self.slots.is_none() && !self.is_awaited
@@ -124,14 +124,14 @@ impl Facts<'_> {
 
     /// Returns how long the oldest job has been due.
     fn due_for(&self) -> Duration {
-        let due = self.survey.oldest_ready.as_ref();
+        let due = self.inputs.oldest_ready.as_ref();
         Duration::from_millis(due.map_or(0, |(_, since)| self.at.wall.saturating_sub(*since)))
     }
 
     /// Returns the reason if there is no worker, all slots of all workers are busy, or none of them
     /// takes a due job for a minute. A job of a silent worker does not count as running.
     fn of_fleet(&self) -> Waits {
-        let (survey, fleet) = (self.survey, &self.survey.fleet);
+        let (inputs, fleet) = (self.inputs, &self.inputs.fleet);
         if self.is_nobody_here() {
             return Waits::NoWorker;
         }
@@ -141,7 +141,7 @@ impl Facts<'_> {
         }
         let none_began = fleet.newest_ran_for.is_none_or(|ran| ran >= UNTAKEN);
         // Jobs that limits hold, or that wait in lines, may be old.
-        let is_late = survey.held.is_none() && survey.lines.is_empty() && self.due_for() >= UNTAKEN;
+        let is_late = inputs.held.is_none() && inputs.lines.is_empty() && self.due_for() >= UNTAKEN;
         // Full slots without a job are those of jobs that were removed.
         if is_late && none_began && (fleet.has_free || fleet.full().is_some()) {
             let free = fleet.slots.map(|slots| slots.saturating_sub(fleet.busy));
@@ -152,10 +152,10 @@ impl Facts<'_> {
 
     /// Returns the reason if all slots of this process are busy, or there are none.
     fn of_workers(&self) -> Waits {
-        let running = self.survey.running;
+        let running = self.inputs.running;
         let busy = running + self.stuck.map_or(0, |stuck| stuck.count);
         // A lost job still runs, though the store does not list it.
-        let oldest = self.survey.oldest_running.iter().chain(self.stuck.map(|stuck| &stuck.oldest)).min();
+        let oldest = self.inputs.oldest_running.iter().chain(self.stuck.map(|stuck| &stuck.oldest)).min();
         match (self.slots, oldest) {
             (Some(slots), Some((begun, oldest))) if busy >= slots => {
                 Waits::Busy { slots, since: self.since(*begun), oldest: oldest.clone() }
@@ -184,9 +184,9 @@ mod tests {
     }
 
     /// A queue that these workers share, with a job that has been due for `due_for` seconds.
-    fn survey(workers: &[WorkerInfo], due_for: u64) -> Survey {
+    fn inputs(workers: &[WorkerInfo], due_for: u64) -> StatusInputs {
         let oldest_ready: Option<(JobId, u64)> = Some(("due".to_owned(), WALL - due_for * 1_000));
-        Survey {
+        StatusInputs {
             counts: Counts { ready: 1, ..Counts::default() },
             oldest_ready,
             only_held: false,
@@ -207,12 +207,12 @@ mod tests {
         }
     }
 
-    fn waits_with<'f>(survey: &'f Survey, change: impl FnOnce(&mut Facts<'f>)) -> Waits {
+    fn waits_with<'f>(inputs: &'f StatusInputs, change: impl FnOnce(&mut Facts<'f>)) -> Waits {
         static AT: LazyLock<Moment> = LazyLock::new(|| Moment { wall: WALL, now: Instant::now(), chance: 0.0 });
         static NO_TROUBLE: LazyLock<Trouble> = LazyLock::new(Trouble::default);
         let mut facts = Facts {
             at: &AT,
-            survey,
+            inputs,
             trouble: &NO_TROUBLE,
             slots: None,
             stuck: None,
@@ -227,8 +227,8 @@ mod tests {
         facts.waits()
     }
 
-    fn waits(survey: &Survey) -> Waits {
-        waits_with(survey, |_| ())
+    fn waits(inputs: &StatusInputs) -> Waits {
+        waits_with(inputs, |_| ())
     }
 
     #[test]
@@ -244,39 +244,42 @@ mod tests {
         };
         let busy =
             |oldest: &str, since: u32| Waits::Busy { slots: 4, since: SECOND * since, oldest: oldest.to_owned() };
-        let hangs = survey(&[worker("a", &[720, 60]), worker("b", &[80, 70])], 0);
+        let hangs = inputs(&[worker("a", &[720, 60]), worker("b", &[80, 70])], 0);
         assert_eq!(waits(&hangs), stands_still("a720", "a", 720, 60));
         // Without a due job, they hold nothing up.
-        let nothing_due = Survey { counts: Counts::default(), ..hangs.clone() };
+        let nothing_due = StatusInputs { counts: Counts::default(), ..hangs.clone() };
         assert_eq!(waits(&nothing_due), Waits::NothingReady { due_in: None });
         // A job has ended, and its slot was claimed again.
-        assert_eq!(waits(&survey(&[worker("a", &[720, 59]), worker("b", &[80, 70])], 0)), busy("a720", 720));
-        assert_eq!(waits(&Survey { usual: Some(SECOND * 7), ..hangs.clone() }), busy("a720", 720));
-        assert_eq!(waits(&Survey { usual: Some(SECOND * 6), ..hangs.clone() }), stands_still("a720", "a", 720, 60));
-        assert_eq!(waits(&survey(&[worker("a", &[720, 60]), worker("b", &[80])], 0)), Waits::No);
+        assert_eq!(waits(&inputs(&[worker("a", &[720, 59]), worker("b", &[80, 70])], 0)), busy("a720", 720));
+        assert_eq!(waits(&StatusInputs { usual: Some(SECOND * 7), ..hangs.clone() }), busy("a720", 720));
+        assert_eq!(
+            waits(&StatusInputs { usual: Some(SECOND * 6), ..hangs.clone() }),
+            stands_still("a720", "a", 720, 60)
+        );
+        assert_eq!(waits(&inputs(&[worker("a", &[720, 60]), worker("b", &[80])], 0)), Waits::No);
         // Slots of a silent worker do not count.
         let dead = WorkerInfo { is_silent: true, ..worker("dead", &[]) };
         assert_eq!(
-            waits(&survey(&[worker("a", &[720, 60]), worker("b", &[80, 70]), dead], 0)),
+            waits(&inputs(&[worker("a", &[720, 60]), worker("b", &[80, 70]), dead], 0)),
             stands_still("a720", "a", 720, 60)
         );
         let unbounded = WorkerInfo { slots: None, ..worker("c", &[]) };
-        assert_eq!(waits(&survey(&[worker("a", &[720, 60]), worker("b", &[80, 70]), unbounded], 0)), Waits::No);
+        assert_eq!(waits(&inputs(&[worker("a", &[720, 60]), worker("b", &[80, 70]), unbounded], 0)), Waits::No);
         // A pause is what the operator asked for.
-        assert_eq!(waits(&Survey { paused_until: Some(u64::MAX), ..hangs }), Waits::Paused { left: None });
+        assert_eq!(waits(&StatusInputs { paused_until: Some(u64::MAX), ..hangs }), Waits::Paused { left: None });
     }
 
     #[test]
     fn jobs_of_silent_workers_do_not_hide_due_jobs() {
         let dead = WorkerInfo { is_silent: true, ..worker("dead", &[500]) };
-        assert_eq!(waits(&survey(std::slice::from_ref(&dead), 471)), Waits::NoWorker);
-        assert_eq!(waits(&survey(&[dead.clone(), worker("a", &[])], 1)), Waits::No);
+        assert_eq!(waits(&inputs(std::slice::from_ref(&dead), 471)), Waits::NoWorker);
+        assert_eq!(waits(&inputs(&[dead.clone(), worker("a", &[])], 1)), Waits::No);
         let stops = WorkerInfo { is_stopping: true, ..worker("stops", &[5]) };
         let stopping = std::slice::from_ref(&stops);
-        assert_eq!(waits(&survey(stopping, 59)), Waits::No, "it ends its job");
-        assert_eq!(waits(&survey(stopping, 60)), Waits::NoWorker, "another one should be there by now");
+        assert_eq!(waits(&inputs(stopping, 59)), Waits::No, "it ends its job");
+        assert_eq!(waits(&inputs(stopping, 60)), Waits::NoWorker, "another one should be there by now");
         // A stopping worker does not count as the only one beside another with free slots.
-        let beside = survey(&[stops, worker("a", &[])], 1);
+        let beside = inputs(&[stops, worker("a", &[])], 1);
         let since = Instant::now().checked_sub(SECOND * 90).unwrap();
         let (oldest, kind) = ((since, "x".to_owned()), "k".to_owned());
         let full = AllBusy { slots: 2, since, patience: SECOND * 60, oldest, kind };
@@ -288,16 +291,19 @@ mod tests {
         assert!(matches!(seen(false), Waits::StandsStill { .. }));
         assert_eq!(seen(true), Waits::No);
         // A worker of this process may not have reported itself yet.
-        assert_eq!(waits_with(&survey(std::slice::from_ref(&dead), 1), |facts| facts.is_awaited = true), Waits::No);
-        assert_eq!(waits_with(&survey(std::slice::from_ref(&dead), 1), |facts| facts.slots = Some(1)), Waits::No);
+        assert_eq!(waits_with(&inputs(std::slice::from_ref(&dead), 1), |facts| facts.is_awaited = true), Waits::No);
+        assert_eq!(waits_with(&inputs(std::slice::from_ref(&dead), 1), |facts| facts.slots = Some(1)), Waits::No);
         // Its job is the only one, and no worker takes it back.
-        let lapsed =
-            |workers: &[WorkerInfo]| Survey { counts: Counts::default(), lapsed: (1, SECOND), ..survey(workers, 0) };
+        let lapsed = |workers: &[WorkerInfo]| StatusInputs {
+            counts: Counts::default(),
+            lapsed: (1, SECOND),
+            ..inputs(workers, 0)
+        };
         assert_eq!(waits(&lapsed(std::slice::from_ref(&dead))), Waits::NoWorker);
         assert_eq!(waits(&lapsed(&[dead.clone(), worker("a", &[])])), Waits::No);
         // A job that a worker has just taken which is in no list yet.
-        assert_eq!(waits(&Survey { running: 1, ..survey(&[], 1) }), Waits::No);
-        let leased = Survey { counts: Counts::default(), ..survey(&[dead], 0) };
+        assert_eq!(waits(&StatusInputs { running: 1, ..inputs(&[], 1) }), Waits::No);
+        let leased = StatusInputs { counts: Counts::default(), ..inputs(&[dead], 0) };
         assert_eq!(waits(&leased), Waits::NothingReady { due_in: None });
     }
 
@@ -305,17 +311,17 @@ mod tests {
     fn workers_that_start_nothing_for_a_minute_are_idle() {
         let idle = Waits::Idle { workers: 2, free: Some(3) };
         let workers = [worker("a", &[60]), worker("b", &[])];
-        assert_eq!((waits(&survey(&workers, 59)), waits(&survey(&workers, 60))), (Waits::No, idle));
-        assert_eq!(waits(&survey(&[worker("a", &[59]), worker("b", &[])], 600)), Waits::No, "one has begun a job");
+        assert_eq!((waits(&inputs(&workers, 59)), waits(&inputs(&workers, 60))), (Waits::No, idle));
+        assert_eq!(waits(&inputs(&[worker("a", &[59]), worker("b", &[])], 600)), Waits::No, "one has begun a job");
         // A caller of accept may be busy, and how much more it would take is unknown.
         let unbounded = |jobs: &[u32]| WorkerInfo { slots: None, ..worker("c", jobs) };
-        assert_eq!([&[][..], &[90]].map(|jobs| waits(&survey(&[unbounded(jobs)], 600))), [Waits::No, Waits::No]);
+        assert_eq!([&[][..], &[90]].map(|jobs| waits(&inputs(&[unbounded(jobs)], 600))), [Waits::No, Waits::No]);
         // All slots hold jobs that were removed and do not end.
         let stuck = WorkerInfo { busy: 2, ..worker("a", &[]) };
-        assert_eq!(waits(&survey(&[stuck], 60)), Waits::Idle { workers: 1, free: Some(0) });
+        assert_eq!(waits(&inputs(&[stuck], 60)), Waits::Idle { workers: 1, free: Some(0) });
         // Jobs that limits hold, or that are in lines, may have any age.
-        let held = Survey { held: Some((LimitOf::Queue, 1, None)), ..survey(&workers, 600) };
-        let in_line = Survey { lines: vec![("x".to_owned(), 1)], ..survey(&workers, 600) };
+        let held = StatusInputs { held: Some((LimitOf::Queue, 1, None)), ..inputs(&workers, 600) };
+        let in_line = StatusInputs { lines: vec![("x".to_owned(), 1)], ..inputs(&workers, 600) };
         assert_eq!([&held, &in_line].map(waits), [Waits::No, Waits::No]);
     }
 
@@ -323,7 +329,7 @@ mod tests {
     fn untaken_kinds_are_a_reason_only_with_workers() {
         let in_line = |workers: &[WorkerInfo]| {
             let lines = vec![("x".to_owned(), 4)];
-            Survey { lines, only_held: true, only_in_lines: true, ..survey(workers, 1) }
+            StatusInputs { lines, only_held: true, only_in_lines: true, ..inputs(workers, 1) }
         };
         let there = in_line(&[worker("a", &[])]);
         assert!(there.fleet.takes("k") && !there.fleet.takes("x"));
@@ -336,8 +342,8 @@ mod tests {
     fn a_closed_gate_here_counts_without_other_workers() {
         let trouble = Trouble { closed: Some(("disk".to_owned(), Instant::now())), ..Trouble::default() };
         let of = |workers: &[WorkerInfo]| {
-            let survey = survey(workers, 1);
-            let waits = waits_with(&survey, |facts| (facts.trouble, facts.slots) = (&trouble, Some(2)));
+            let inputs = inputs(workers, 1);
+            let waits = waits_with(&inputs, |facts| (facts.trouble, facts.slots) = (&trouble, Some(2)));
             matches!(waits, Waits::Gate { .. })
         };
         assert_eq!([of(&[worker("a", &[])]), of(&[worker("a", &[]), worker("b", &[])])], [true, false]);

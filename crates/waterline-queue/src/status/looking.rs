@@ -30,7 +30,7 @@ impl Queue {
     pub fn status(&self) -> Result<QueueStatus, QueueError> {
         self.catch_up();
         let at = self.moment();
-        let survey = self.engine.survey(self.number)?;
+        let inputs = self.engine.status_inputs(self.number)?;
         let trouble = self.shared.trouble();
         let since = |since: Instant| at.now.saturating_duration_since(since);
         let (stuck, all_busy) = (self.shared.losses.stuck(), self.shared.losses.all_busy());
@@ -40,11 +40,11 @@ impl Queue {
             (true, Ok(())) => Vantage::Whole,
         };
         let is_taken =
-            |kind: &str| self.shared.kinds.is_handled(kind) || vantage == Vantage::Shared && survey.fleet.takes(kind);
-        let untaken: Vec<_> = survey.lines.iter().filter(|(kind, _)| !is_taken(kind)).collect();
+            |kind: &str| self.shared.kinds.is_handled(kind) || vantage == Vantage::Shared && inputs.fleet.takes(kind);
+        let untaken: Vec<_> = inputs.lines.iter().filter(|(kind, _)| !is_taken(kind)).collect();
         let facts = Facts {
             at: &at,
-            survey: &survey,
+            inputs: &inputs,
             trouble: &trouble,
             slots: self.shared.slots(),
             stuck: stuck.as_ref(),
@@ -53,11 +53,11 @@ impl Queue {
             is_awaited: self.shared.is_awaited(),
             untaken: untaken.len(),
             is_shared: vantage == Vantage::Shared,
-            lease: survey.lease.unwrap_or(self.shared.options.lease),
+            lease: inputs.lease.unwrap_or(self.shared.options.lease),
         };
         let waits = facts.waits();
         let age = |since: u64| Duration::from_millis(at.wall.saturating_sub(since));
-        let oldest_ready = survey.oldest_ready.map(|(id, since)| (id, age(since)));
+        let oldest_ready = inputs.oldest_ready.map(|(id, since)| (id, age(since)));
         let (queue, mut unknown_kinds) = (self.name().to_owned(), self.shared.kinds.unhandled());
         unknown_kinds.retain(|kind| !is_taken(kind));
         let untaken = untaken.into_iter().map(|(kind, jobs)| UntakenKind { kind: kind.clone(), jobs: *jobs }).collect();
@@ -66,10 +66,10 @@ impl Queue {
             StuckSlots { slots: count, first, since }
         });
         let own = trouble.set_back.map(|(by, noticed)| (by, since(noticed)));
-        let set_back = survey.set_back.or(own).map(|(by, since)| SetBack { by, since });
+        let set_back = inputs.set_back.or(own).map(|(by, since)| SetBack { by, since });
         let set_back = set_back.filter(|set_back| set_back.since < TOLD_FOR);
-        let counts = survey.counts;
-        let (fleet, (_, lapsed_for)) = (survey.fleet, survey.lapsed);
+        let counts = inputs.counts;
+        let (fleet, (_, lapsed_for)) = (inputs.fleet, inputs.lapsed);
         Ok(QueueStatus {
             queue,
             counts,

@@ -9,8 +9,8 @@ DECLARE
     f record;
     v_schema text := current_schema();
     v_push text[] := '{push,push_many,push_plain,push_jobs,push_and_commit,push_across,push_across_and_commit,push_plain_and_commit,begin_anew,get,counts,listen_to,listen,states_of,schema_version}';
-    v_work text[] := '{claim,load,work,turn,turn_and_commit,finish,fail,snooze,renew,note_stop,edit,change_note,put_note,change_note_and_commit,notes_of,glance_now,waits_since,who_runs,set_average,tick_once,end_in,ended_by}';
-    v_operate text[] := '{queues,create_queue,remove_queue,set_options,steer,list,survey,limits_used,workers_of,related_to,register_periodic,periodics_of,averages_of}';
+    v_work text[] := '{claim,load,work,turn,turn_and_commit,finish,fail,snooze,renew,note_stop,edit,change_note,put_note,change_note_and_commit,notes_of,peek_now,waits_since,who_runs,set_average,tick_once,end_in,ended_by}';
+    v_operate text[] := '{queues,create_queue,remove_queue,set_options,steer,list,status_inputs,limits_used,workers_of,related_to,register_periodic,periodics_of,averages_of}';
     v_role text;
     -- A name has 63 bytes at most.
     v_prefix text := CASE WHEN octet_length(v_schema) <= 54 THEN v_schema ELSE left(v_schema, 12) || md5(v_schema) END;

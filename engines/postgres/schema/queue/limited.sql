@@ -1,12 +1,11 @@
--- Claims of a queue with limits, or with jobs that may be needless or are to run alone.
+-- Claims of a queue with limits, or with jobs that may be needless or have to run alone.
 --
--- One claim of such a queue at a time: the lock is held to the end of the transaction, and each statement
--- behind it sees all claims from before.
+-- Such a queue has one claim at a time: the lock is held to the end of the transaction, and each statement after it
+-- sees all earlier claims.
 
--- What a claim knows of the limits: their sorts, those of the queue and of each key, the jobs that it may take at
--- most, and if bells rang. For each limit that it has looked at, `names` and `places` have how many places it has
--- left (null: any number). `awaited` are those of which a job waits for tokens, and `full_by` is the one that has
--- held the last job.
+-- What a claim knows of the limits: their sorts, the bounds of the queue and of each key, the most jobs that it may
+-- take, and whether bells rang. `names` and `places`: each limit that it has read, and how many places are left (null:
+-- any number). `awaited`: limits with a job that waits for tokens. `full_by`: the limit that held the last job.
 CREATE TYPE room AS (sorts text, of_all limits, of_each limits, most int, is_rung boolean,
     names text[], places int[], awaited text[], full_by text, is_alone boolean);
 
@@ -17,7 +16,7 @@ BEGIN
         (SELECT array_agg(j.state::text) FROM job j WHERE j.queue = q.id AND j.suspect AND j.worker IS NOT DISTINCT FROM p_worker
             AND (j.state::text = 'running' OR j.alone_until > p_now))
     INTO v_room.sorts, v_room.is_rung, v_alone FROM queue q WHERE q.id = p_queue;
-    -- The process has one that is to run alone.
+    -- The process has a job that has to run alone.
     v_room.is_alone := v_alone IS NOT NULL;
     v_room.most := CASE WHEN v_room.is_alone AND is_busy(p_queue, p_worker) THEN 0 ELSE p_most END;
     IF v_room.sorts LIKE '%q%' THEN
@@ -41,7 +40,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Looks if the limits of a job have a place for it, and tokens: `full_by` is the first one that has not.
+-- Checks whether the limits of a job have a place and tokens for it: `full_by` is the first that has not.
 CREATE FUNCTION look_at_limits(p_queue int, p_job job, p_room room, p_now bigint) RETURNS room LANGUAGE plpgsql AS $$
 DECLARE v_name text; v_place int; v_limit limits; v_at bigint;
 BEGIN
@@ -62,7 +61,7 @@ BEGIN
             v_limit := limit_in(p_room, p_queue, v_name);
             CONTINUE WHEN v_limit.rate_count IS NULL;
             v_at := greatest(v_at, tokens_at(v_limit, bucket_of(v_limit, v_name, p_now), p_job.cost));
-            -- A later job that costs less does not overtake one that waits for tokens.
+            -- A cheaper job does not overtake one that waits for tokens.
             IF v_name = ANY (p_room.awaited) OR v_at > p_now THEN
                 p_room.full_by := coalesce(p_room.full_by, v_name);
                 p_room.awaited := p_room.awaited || v_name;
@@ -72,7 +71,7 @@ BEGIN
     RETURN p_room;
 END $$;
 
--- Takes the places of a job in its limits, and its tokens. Null: the rate of the queue has none.
+-- Takes the places and tokens of a job. Null: the queue's own rate has no tokens.
 CREATE FUNCTION take_places(p_queue int, p_job job, p_room room, p_now bigint) RETURNS room LANGUAGE plpgsql AS $$
 DECLARE v_name text; v_place int; v_limit limits; v_bucket bucket;
 BEGIN
@@ -93,8 +92,8 @@ BEGIN
     RETURN p_room;
 END $$;
 
--- Takes the doorbells that have rung by now, and returns their limits and those of the caller. Of the first 1,024 it
--- takes those of 256 limits at most, each with its equals.
+-- Takes the doorbells that have rung, and returns their limits and the caller's `p_freed`. Of the first 1,024 bells it
+-- takes those of up to 256 limits, each with its equals.
 CREATE FUNCTION take_bells(p_queue int, p_freed text[], p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE v_rung text[];
 BEGIN
@@ -112,7 +111,7 @@ BEGIN
 END $$;
 
 -- The jobs that a claim looks at: the first ready ones of each priority, the first held ones of each limit that may
--- have a place by now, and (`p_early`) those that are due by a time to come.
+-- have a place, and with `p_early` those due by `p_due_by`.
 CREATE FUNCTION look_for(p_queue queue, p_floors bigint[], p_order int[], p_looks int, p_most int, p_kinds text[], p_due_by bigint, p_now bigint,
     p_early boolean, p_rung text[]) RETURNS TABLE (number bigint, priority smallint, at bigint, place bigint, held_by text, key text, own boolean)
 LANGUAGE plpgsql AS $$
@@ -123,13 +122,13 @@ BEGIN
             AND (p_due_by IS NULL OR p_due_by >= p_now OR j.due <= p_due_by)
         ORDER BY j.at, j.place LIMIT p_looks) r;
     IF cardinality(p_rung) > 0 THEN
-        -- The jobs of a kind's limit have that kind.
+        -- All jobs of a kind's limit are of that kind.
         RETURN QUERY SELECT h.* FROM unnest(p_rung) r(name), LATERAL (
             SELECT f.* FROM unnest(p_order) p(n), LATERAL (
                 SELECT j.number, j.priority, j.at, j.place, j.held_by, j.key, true FROM job j
                 WHERE j.queue = p_queue.id AND j.state = 'held' AND j.held_by = r.name AND j.priority = p.n
                     AND (p_due_by IS NULL OR p_due_by >= p_now OR j.due <= p_due_by) AND (p_kinds IS NULL OR j.kind = ANY (p_kinds))
-                -- What is in a line has been looked at for no limit.
+                -- Jobs in lines were not checked against limits yet, so more are read.
                 ORDER BY j.at, j.place LIMIT CASE WHEN r.name LIKE 'o%' THEN p_looks ELSE p_most END) f
             LIMIT CASE WHEN r.name LIKE 'o%' THEN p_looks ELSE p_most END) h
             WHERE p_kinds IS NULL OR r.name NOT LIKE 't%' OR substr(r.name, 2) = ANY (p_kinds);
@@ -143,7 +142,7 @@ BEGIN
     END IF;
 END $$;
 
--- Those behind the ones that it has looked at, if somebody has locked some of them.
+-- The jobs behind the ones that it looked at, if other calls have locked some of these.
 CREATE FUNCTION look_behind(p_queue queue, p_floors bigint[], p_order int[], p_looks int, p_kinds text[], p_due_by bigint, p_now bigint, p_looked bigint[])
 RETURNS TABLE (number bigint, priority smallint, at bigint, place bigint, held_by text, key text, own boolean) LANGUAGE plpgsql AS $$
 BEGIN
@@ -155,12 +154,11 @@ BEGIN
         ORDER BY j.at, j.place LIMIT p_looks FOR UPDATE SKIP LOCKED) r LIMIT p_looks;
 END $$;
 
--- What a claim has found: its room then, the jobs that it takes and what it has told, the limits at which it has
--- looked, and the jobs that are to be held and by which limits. `looked` is the number of jobs that it has seen.
--- Those among them of other kinds are in `claiming`, too.
+-- What a claim has found: its room after that, what it takes (with jobs of other kinds) and tells, the limits that it
+-- looked at, the jobs to hold with their limits, and how many it saw.
 CREATE TYPE finds AS (room room, claiming claiming, rung text[], hold bigint[], hold_names text[], looked int);
 
--- Looks at jobs in their order, takes those that may run, and ends those that are needless.
+-- Looks at jobs in order, takes those that may run, and ends the needless ones.
 CREATE FUNCTION find_jobs(p_queue queue, p_floors bigint[], p_order int[], p_kinds text[], p_due_by bigint, p_now bigint, p_early boolean,
     p_looks int, p_room room, p_claiming claiming, p_rung text[], p_lines text[], p_worker text) RETURNS finds LANGUAGE plpgsql AS $$
 DECLARE
@@ -179,7 +177,7 @@ BEGIN
             SELECT l.number, l.at, l.held_by, 'k' || l.key AS name, l.own FROM (
                 SELECT * FROM look_for(p_queue, p_floors, p_order, p_looks, p_room.most, p_kinds, p_due_by, p_now, p_early, p_rung || p_lines) WHERE v_pass = 1
                 UNION ALL SELECT * FROM look_behind(p_queue, p_floors, p_order, p_looks, p_kinds, p_due_by, p_now, v_looked) WHERE v_pass = 2) l
-            -- Those that are not due yet have an order of their own: that of `claim_early`.
+            -- Jobs not due yet have their own order, as in `claim_early`.
             ORDER BY l.at > p_now, CASE WHEN l.at <= p_now THEN array_position(p_order, l.priority::int) END, l.at,
                 CASE WHEN l.at > p_now THEN (SELECT id_of(j.name, j.number) FROM job j WHERE j.number = l.number) END COLLATE "C", l.place
         LOOP
@@ -188,7 +186,7 @@ BEGIN
                 p_claiming.others := p_claiming.others || v_row.number;
                 CONTINUE;
             END IF;
-            -- With rates, a job that is held also keeps others from its tokens.
+            -- With rates, a held job also keeps others from its tokens.
             IF p_room.places[array_position(p_room.names, v_row.name)] <= 0 AND v_row.at <= p_now AND p_room.sorts NOT LIKE '%r%' THEN
                 CONTINUE WHEN v_row.held_by = v_row.name;
                 IF v_row.held_by IS NULL THEN
@@ -199,7 +197,7 @@ BEGIN
             END IF;
             SELECT * INTO v_job FROM job WHERE number = v_row.number AND state IN ('ready', 'held') FOR UPDATE SKIP LOCKED;
             v_locked := v_locked OR NOT FOUND;
-            -- It may be due later by now: a push has moved it since the look.
+            -- A push may have moved it to a later time since the look.
             CONTINUE WHEN NOT FOUND OR v_job.at > greatest(v_row.at, p_now);
             CONTINUE WHEN CASE WHEN v_job.suspect THEN is_others(v_job.worker, v_job.alone_until, p_worker, p_queue.lease, p_now)
                 ELSE p_room.is_alone END;
@@ -210,7 +208,7 @@ BEGIN
                     v_hold := v_hold || v_row.number;
                     v_hold_names := v_hold_names || p_room.full_by;
                 END IF;
-                -- A token comes without an end, so its doorbell has a time.
+                -- Tokens come without the end of a job, so this doorbell has a time.
                 IF p_room.full_by <> ALL (p_rung) THEN p_rung := p_rung || p_room.full_by; END IF;
                 CONTINUE;
             END IF;
@@ -222,7 +220,7 @@ BEGIN
                     CONTINUE;
                 END IF;
             END IF;
-            -- Those of its process that run end first, and nothing begins there meanwhile.
+            -- Running jobs of its process end first, and no other begins there meanwhile.
             EXIT looks WHEN v_job.suspect AND cardinality(p_claiming.numbers) > 0;
             IF v_job.suspect AND (is_busy(p_queue.id, p_worker)
                 OR NOT pg_try_advisory_xact_lock(lock_of('plain ' || coalesce(p_worker, ''), p_queue.id))) THEN
@@ -236,18 +234,18 @@ BEGIN
             p_claiming.numbers := p_claiming.numbers || v_row.number;
             EXIT looks WHEN cardinality(p_claiming.numbers) = p_room.most OR v_job.suspect;
         END LOOP;
-        -- Jobs that somebody has locked do not hide those behind them.
-        -- (Those of other kinds go into their lines before, so it does not read all of them.)
+        -- Locked jobs must not hide the ones behind them. (Jobs of other kinds go into their lines first, so not all
+        -- are read.)
         EXIT WHEN NOT v_locked OR cardinality(v_looked) < p_looks OR cardinality(p_claiming.others) > 0;
     END LOOP;
     RETURN ROW(p_room, p_claiming, p_rung, v_hold, v_hold_names, cardinality(v_looked))::finds;
 END $$;
 
--- Claims jobs. `p_freed` are limits that the caller's own ends have left.
+-- Claims jobs. `p_freed`: limits with places that the caller's own ends left.
 CREATE FUNCTION claim_limited(p_queue queue, p_most int, p_worker text, p_kinds text[], p_due_by bigint, p_now bigint, p_early boolean,
     p_freed text[]) RETURNS claiming LANGUAGE plpgsql AS $$
 DECLARE
-    -- A look at more than it takes is for those that are held, which no later claim looks at.
+    -- It looks at more than it takes, to hold jobs that later claims then skip.
     v_looks int := least(256, 4 + 8 * p_most);
     v_turns bigint := coalesce(pg_sequence_last_value(p_queue.turns), 0);
     v_order int[] := CASE WHEN v_turns % 8 = 7 THEN '{3,2,1,0}' ELSE '{0,1,2,3}' END;
@@ -261,7 +259,7 @@ DECLARE
 BEGIN
     PERFORM check_isolation('a claim of a queue with limits');
     PERFORM pg_advisory_xact_lock(lock_of('claim', p_queue.id));
-    -- Bells that rang while it waited are to be heard. Behind the lock, it goes by the old limits, or by the new ones.
+    -- It hears bells that rang while it waited. With the lock, it sees either the old limits or the new ones.
     p_now := greatest(p_now, clock());
     v_floors := looks_from(p_queue.floors, 7, 5000, p_now);
     v_is_dear := is_dear(p_queue.floors, 7, p_now);
@@ -293,8 +291,8 @@ BEGIN
         IF cardinality(v_finds.hold) > 0 THEN
             v_claiming.told := v_claiming.told || hold_jobs(v_finds.hold, v_finds.hold_names, p_now);
         END IF;
-        -- Free slots wait for no end of a job while more are to be held: those are in no later look. (Others may be locked by
-        -- somebody for long.)
+        -- While more jobs have to be held, free slots must not wait for the end of a job: later looks skip the held
+        -- ones. (Others may be locked for long.)
         IF cardinality(v_finds.hold) > 0 AND v_finds.looked >= v_looks AND cardinality(v_claiming.numbers) < v_room.most THEN
             PERFORM hold_behind(p_queue.id, v_floors, v_finds.room, p_now);
             v_claiming.again := true;
@@ -305,7 +303,7 @@ BEGIN
     END IF;
     v_passed := passed_ready() - v_passed;
     IF NOT v_is_dear AND is_much(v_passed) THEN PERFORM note_look(p_queue.floors, 7, v_passed, p_now); END IF;
-    -- Calls are counted here, so one in eight is the other way round, however many jobs each takes.
+    -- This counts calls: every eighth takes priorities in reverse, however many jobs each claims.
     IF cardinality(v_claiming.numbers) > 0 THEN
         v_turns := nextval(p_queue.turns);
         v_claiming.spots := ARRAY(SELECT ctid FROM job WHERE number = ANY (v_claiming.numbers));
@@ -313,16 +311,16 @@ BEGIN
     RETURN v_claiming;
 END $$;
 
--- The common claim where limits are those of keys alone, behind ends that have left some of them: it hands their places
--- on to the first jobs that they hold, and returns these. None: others may come before, or are to be looked at closely.
--- `is_all`: no other job may run now.
+-- The common claim if only keys have limits, after ends that freed places: it hands these to the first jobs that the
+-- limits hold, and returns them. None: other jobs may come first, or need a close look. `is_all`: no other job may run
+-- now.
 CREATE FUNCTION hand_on(p_queue queue, p_floors bigint[], p_order int[], p_most int, p_worker text, p_kinds text[], p_freed text[], p_now bigint,
     OUT numbers bigint[], OUT is_all boolean) LANGUAGE plpgsql AS $$
 DECLARE v_left text[];
 BEGIN
     numbers := '{}';
     is_all := false;
-    -- The state is compared as text for the same reason as in `has_special`.
+    -- The state is compared as text for the reason given at `has_special`.
     IF EXISTS (SELECT FROM queue WHERE id = p_queue.id AND limit_sorts ~ '[qrt]')
         OR EXISTS (SELECT FROM freed WHERE queue = p_queue.id AND at <= p_now)
         OR EXISTS (SELECT FROM job WHERE queue = p_queue.id AND suspect)
@@ -359,7 +357,7 @@ BEGIN
     END IF;
 END $$;
 
--- Counts some of the jobs that run and were claimed by a call which knew no limit of a kind. True: there may be more.
+-- Counts some running jobs that a call claimed before it knew of a kind's limit. True: there may be more.
 CREATE FUNCTION count_running(p_queue int) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE c_most CONSTANT int := 1024; v_count int;
 BEGIN
@@ -369,8 +367,8 @@ BEGIN
     RETURN v_count = c_most;
 END $$;
 
--- The bell `h` and a name: held jobs are to be looked at anew, of the limits behind this name. It rings for some of them, and
--- for the next ones later. It returns the limits of these bells with theirs.
+-- Handles the bell `h` with a name: the held jobs of the limits after this name need another look. It takes some of
+-- these limits now, and rings for the next ones later. Returns the limits of all bells, with these.
 CREATE FUNCTION ring_held(p_queue int, p_rung text[], p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
     c_most CONSTANT int := 64;
@@ -386,8 +384,8 @@ BEGIN
     RETURN ARRAY(SELECT n FROM unnest(p_rung) n WHERE n NOT LIKE 'h%' UNION SELECT n FROM unnest(v_names) n WHERE n NOT LIKE 'o%');
 END $$;
 
--- Holds jobs behind those that a claim has looked at, if the limits of their keys are full: in one statement for many, for
--- 20 ms. (With rates, a job that is held keeps others from its tokens, so they are looked at one by one.)
+-- Holds jobs behind those that a claim has looked at, if the limits of their keys are full: many in one statement, for
+-- 20 ms. (With rates, a held job keeps others from its tokens, so jobs are looked at one by one.)
 CREATE FUNCTION hold_behind(p_queue int, p_floors bigint[], p_room room, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     c_most CONSTANT int := 1024;
@@ -409,7 +407,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Lets limits hold these jobs, but for those that are due later by now.
+-- Lets limits hold these jobs, unless they are due later by now.
 CREATE FUNCTION hold_jobs(p_numbers bigint[], p_names text[], p_now bigint) RETURNS answer[] LANGUAGE plpgsql AS $$
 DECLARE v_told answer[];
 BEGIN
@@ -424,7 +422,8 @@ BEGIN
     RETURN v_told;
 END $$;
 
--- Held jobs stay behind each bell that was taken, but for those that begin. If their limit is full, the end of a job rings.
+-- Rings again for limits that still have held jobs besides those that begin. If a limit is full, the end of a job
+-- rings.
 CREATE FUNCTION ring_room(p_queue int, p_names text[], p_room room, p_begin bigint[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE v_name text;
 BEGIN

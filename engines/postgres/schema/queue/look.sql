@@ -235,11 +235,11 @@ $$ SELECT ROW('lined', NULL, NULL, NULL, NULL, NULL, l.kind, NULL, NULL, NULL, N
     ORDER BY random() LIMIT 2 $$;
 
 -- What the status of a queue is made from.
-CREATE FUNCTION survey(p_queue text, p_worker text DEFAULT NULL) RETURNS json LANGUAGE plpgsql AS $$
+CREATE FUNCTION status_inputs(p_queue text, p_worker text DEFAULT NULL) RETURNS json LANGUAGE plpgsql AS $$
 DECLARE
     v_queue queue := queue_of(p_queue);
     v_now bigint := clock();
-    v_glance record := glance(v_queue, p_worker, NULL, v_now);
+    v_peek record := peek(v_queue, p_worker, NULL, v_now);
     v_tally tally := tally_of(v_queue.id, v_now);
     v_all limits := bounds_of(v_queue.id, 'q');
     v_limit limits;
@@ -269,17 +269,17 @@ BEGIN
     v_tally.ready := CASE WHEN v_ready.id IS NULL THEN 0 ELSE greatest(v_tally.ready, 1) END;
     RETURN json_build_object('now', v_now, 'counts', row_to_json(v_tally), 'damaged', (SELECT count(*) FROM damaged WHERE queue = v_queue.id AND was = 'job'),
         'oldest_ready', v_ready.id, 'oldest_ready_since', v_ready.since,
-        'only_held', NOT (v_glance.ready OR v_glance.has_place), 'lines', (SELECT json_object_agg(l.kind, (SELECT count(*) FROM (SELECT FROM job j
+        'only_held', NOT (v_peek.ready OR v_peek.has_place), 'lines', (SELECT json_object_agg(l.kind, (SELECT count(*) FROM (SELECT FROM job j
             WHERE j.queue = v_queue.id AND j.state = 'held' AND j.held_by = 'o' || l.kind LIMIT 10000) c)) FROM (SELECT substr(n, 2) FROM unnest(first_lines(v_queue.id, 64)) n) l(kind)),
-        'due', v_glance.due, 'paused_until', nullif(greatest(v_queue.paused_until, v_now), v_now),
+        'due', v_peek.due, 'paused_until', nullif(greatest(v_queue.paused_until, v_now), v_now),
         -- A worker that has no such job goes on.
         'alone', (SELECT a.runs FROM (SELECT bool_or(state::text = 'running') AS runs, array_agg(DISTINCT coalesce(worker, '')) AS have
                 FROM job WHERE queue = v_queue.id AND suspect AND (state::text = 'running' OR alone_until > v_now)) a
             WHERE NOT EXISTS (SELECT FROM worker w WHERE w.queue = v_queue.id AND NOT w.stopping AND w.seen > v_now - v_queue.lease
                 AND coalesce(w.name, '') <> ALL (a.have))),
-        'full', v_glance.is_full,
+        'full', v_peek.is_full,
         'full_until', CASE WHEN v_all.rate_count IS NOT NULL AND (v_all.at_once IS NULL OR v_runs.running < v_all.at_once)
-            THEN v_glance.next END,
+            THEN v_peek.next END,
         'held_by', v_tally.held_by, 'held', v_tally.held, 'held_until', v_token,
         'set_back_by', v_queue.set_back_by, 'set_back_for', v_now - v_queue.set_back_at,
         'lease', v_queue.lease, 'lapsed', v_how.lapsed, 'lapsed_for', CASE WHEN v_how.lapsed > 0 THEN v_now - greatest(v_how.lapsed_at, 0) END, 'usual', v_how.usual,
@@ -347,11 +347,11 @@ $$ SELECT v.version, coalesce(v.serves, v.version) FROM version v ORDER BY v.ver
 CREATE FUNCTION queues() RETURNS SETOF text LANGUAGE sql AS $$ SELECT q.name FROM queue q ORDER BY q.name $$;
 
 -- What a worker may wait for. `p_about`: the worker is noted, too (`note_workers`).
-CREATE FUNCTION glance_now(p_queue text, p_worker text DEFAULT NULL, p_kinds text[] DEFAULT NULL, p_about text DEFAULT NULL)
+CREATE FUNCTION peek_now(p_queue text, p_worker text DEFAULT NULL, p_kinds text[] DEFAULT NULL, p_about text DEFAULT NULL)
 RETURNS answer LANGUAGE plpgsql AS $$
 BEGIN
     IF p_about IS NOT NULL THEN PERFORM note_workers(p_about); END IF;
-    RETURN glance_answer(queue_of(p_queue), p_worker, p_kinds, clock());
+    RETURN peek_answer(queue_of(p_queue), p_worker, p_kinds, clock());
 END $$;
 
 CREATE FUNCTION notes_of(p_queue text, p_prefix text, p_behind text DEFAULT NULL, p_most bigint DEFAULT 100)

@@ -80,7 +80,7 @@ CREATE TABLE queue (
     -- bits). A job that is ready behind it (its push was committed late, or its claim is not committed) is found by
     -- the next tick, and by a claim that finds too few.
     --
-    -- Then there are three times, until which some queries are left out (`note_look`): those of claims and glances
+    -- Then there are three times, until which some queries are left out (`note_look`): those of claims and peeks
     -- below the floors; those for what expires; and those of ticks below the floors. So they take a tenth of the
     -- time, however many dead entries a transaction keeps.
     --
@@ -380,7 +380,7 @@ CREATE FUNCTION floors_of(p_floors regclass[]) RETURNS bigint[] LANGUAGE sql AS
 $$ SELECT ARRAY[pg_sequence_last_value(p_floors[1]), pg_sequence_last_value(p_floors[2]),
     pg_sequence_last_value(p_floors[3]), pg_sequence_last_value(p_floors[4])] $$;
 
--- The floors from which a claim or a glance reads (`p_place` 7) or a tick (9): from a distance below them for late
+-- The floors from which a claim or a peek reads (`p_place` 7) or a tick (9): from a distance below them for late
 -- commits, or from the floors themselves if such a query has cost much a short time ago.
 CREATE FUNCTION looks_from(p_floors regclass[], p_place int, p_below bigint, p_now bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE v_floors bigint[] := floors_of(p_floors);
@@ -483,9 +483,9 @@ $$ SELECT setval(p_bell, greatest(pg_sequence_last_value(p_bell), floor(extract(
 -- | more     | things that did not fit: waiters read them   | number: how many; token: how many lines for the log are among them     |
 -- | lined    | jobs of others' kinds went into their lines  | kind: one that no worker takes                                         |
 -- | again    | there is more to do than a call does         |                                                                        |
--- | short    | fewer jobs than wanted; the glance holds     |                                                                        |
--- | full     | as many jobs as wanted; the glance holds     |                                                                        |
--- | glance   | what a worker may look for                   | id: the queue; since: now; number: when to look next; due: when a job  |
+-- | short    | fewer jobs than wanted; the peek holds     |                                                                        |
+-- | full     | as many jobs as wanted; the peek holds     |                                                                        |
+-- | peek     | what a worker may look for                 | id: the queue; since: now; number: when to look next; due: when a job  |
 -- |          |                                              | becomes due; token: when one expires; pushed: the end of the pause;    |
 -- |          |                                              | more: words, each if it is true: ready, full (a limit of the queue, or |
 -- |          |                                              | a job that runs alone), limited, room (for a push), kinds (the caller's|

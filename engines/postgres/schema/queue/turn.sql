@@ -1,8 +1,8 @@
--- What a runner calls: ends and claims in one transaction, and what it may look for next.
+-- What a runner calls: ends and claims in one transaction, and what may come next.
 
--- What a worker may look for, and when time brings something next. It is stable, so that its statements see the same
--- jobs: one that is taken back between two of them would be in none, and nothing would ever come.
-CREATE FUNCTION glance(p_queue queue, p_worker text, p_kinds text[], p_now bigint, OUT ready boolean, OUT paused_until bigint, OUT is_full boolean,
+-- What a worker may find, and when something is due next. It is stable, so that all its statements see the same jobs:
+-- one taken back between two of them would be in neither, and no event would follow.
+CREATE FUNCTION peek(p_queue queue, p_worker text, p_kinds text[], p_now bigint, OUT ready boolean, OUT paused_until bigint, OUT is_full boolean,
     OUT is_limited boolean, OUT has_room boolean, OUT due bigint, OUT expires bigint, OUT next bigint, OUT in_line boolean, OUT has_lines boolean, OUT has_place boolean)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -27,7 +27,7 @@ BEGIN
     IF NOT v_is_dear THEN PERFORM note_look(p_queue.floors, 7, passed_ready() - v_passed, p_now); END IF;
     has_lines := may_have_lines(p_queue, p_now);
     in_line := has_lines AND lines_of(p_queue.id, p_kinds) IS NOT NULL;
-    -- One that runs alone, or is to, keeps others from its process.
+    -- A job that runs alone, or is about to, keeps others from its process.
     is_full := coalesce((SELECT bool_or(j.state::text = 'running' OR is_busy(p_queue.id, p_worker)) FROM job j WHERE j.queue = p_queue.id
         AND j.suspect AND j.worker IS NOT DISTINCT FROM p_worker AND (j.state::text = 'running' OR j.alone_until > p_now)), false);
     is_limited := false;
@@ -40,7 +40,8 @@ BEGIN
             is_full := is_full OR v_next > p_now;
         END IF;
         is_limited := is_full AND ready OR first_held(p_queue.id) IS NOT NULL;
-        -- So many as the next claim takes. A limit whose first job is of another kind is looked at beside others, or once a second.
+        -- As many as the next claim takes. A limit whose first job is of another kind is checked beside others, or
+        -- once a second.
         IF EXISTS (SELECT FROM freed WHERE queue = p_queue.id AND at <= p_now) THEN
             has_lines := true;
             has_place := EXISTS (SELECT FROM (SELECT DISTINCT f.name FROM (SELECT name FROM freed
@@ -56,7 +57,7 @@ BEGIN
     END IF;
     has_room := p_queue.max_waiting IS NULL OR pg_sequence_last_value(p_queue.waiting) < p_queue.max_waiting OR waiting_of(p_queue, p_now) < p_queue.max_waiting OR coalesce(expires <= p_now, false);
     IF v_next <= p_now THEN v_next := NULL; END IF;
-    -- Of numbers, `least` takes those that are there.
+    -- `least` ignores nulls.
     next := least(due, expires, v_next, CASE WHEN p_queue.paused_until > p_now THEN p_queue.paused_until END,
         CASE WHEN NOT v_ends_dear THEN (SELECT min(e.gone_at) FROM ended e WHERE e.queue = p_queue.id AND e.died = false AND e.gone_at IS NOT NULL) END,
         CASE WHEN NOT v_ends_dear THEN (SELECT min(e.gone_at) FROM ended e WHERE e.queue = p_queue.id AND e.died AND e.gone_at IS NOT NULL) END,
@@ -68,25 +69,25 @@ BEGIN
     IF NOT v_ends_dear THEN PERFORM note_look(p_queue.floors, 8, passed_ends() - v_passed, p_now); END IF;
 END $$;
 
--- The same as an answer.
-CREATE FUNCTION glance_answer(p_queue queue, p_worker text, p_kinds text[], p_now bigint) RETURNS answer LANGUAGE plpgsql STABLE AS $$
-DECLARE v_glance record := glance(p_queue, p_worker, p_kinds, p_now);
+-- The same, as an answer.
+CREATE FUNCTION peek_answer(p_queue queue, p_worker text, p_kinds text[], p_now bigint) RETURNS answer LANGUAGE plpgsql STABLE AS $$
+DECLARE v_peek record := peek(p_queue, p_worker, p_kinds, p_now);
 BEGIN
-    RETURN ROW('glance', v_glance.next, p_queue.name, NULL, NULL, v_glance.expires, NULL, NULL, NULL, NULL, NULL, NULL,
-        v_glance.paused_until, v_glance.due, p_now, NULL,
-        concat_ws(' ', CASE WHEN v_glance.ready THEN 'ready' END, CASE WHEN v_glance.is_full THEN 'full' END,
-            CASE WHEN v_glance.is_limited THEN 'limited' END, CASE WHEN v_glance.has_room THEN 'room' END,
-            CASE WHEN v_glance.in_line OR v_glance.has_place THEN 'kinds' WHEN v_glance.has_lines THEN 'others' END))::answer;
+    RETURN ROW('peek', v_peek.next, p_queue.name, NULL, NULL, v_peek.expires, NULL, NULL, NULL, NULL, NULL, NULL,
+        v_peek.paused_until, v_peek.due, p_now, NULL,
+        concat_ws(' ', CASE WHEN v_peek.ready THEN 'ready' END, CASE WHEN v_peek.is_full THEN 'full' END,
+            CASE WHEN v_peek.is_limited THEN 'limited' END, CASE WHEN v_peek.has_room THEN 'room' END,
+            CASE WHEN v_peek.in_line OR v_peek.has_place THEN 'kinds' WHEN v_peek.has_lines THEN 'others' END))::answer;
 END $$;
 
--- Ends attempts and claims jobs, in one transaction: what a runner calls. It returns what happened as
--- answers. `p_tick`: do all that time has brought, and not only once a second; null: nothing of it. `p_arm`: if there is no
--- job, the caller listens for so long. `p_due_since`: tell of the jobs that have become due since then.
--- `p_about`: notes the caller as a worker (`note_workers`).
--- `p_room`: the bytes of the answer. Null: those that the server keeps until the commit, for a claim of up to 16 jobs.
+-- Ends attempts and claims jobs, in one transaction: what a runner calls. It returns what happened, as answers.
+-- `p_tick`: whether to tick now (false: at most once a second; null: never). `p_arm`: if there is no job, the caller
+-- listens for this long. `p_due_since`: tell of jobs that became due since then. `p_about`: notes the caller as a
+-- worker (`note_workers`). `p_room`: the bytes of the answer; null: what the server keeps until the commit, for up to
+-- 16 jobs.
 --
--- The common way, of jobs that finish and others that begin, has as few statements and calls as there may be: to
--- begin one costs more than to run it. So this function is long: two calls for its parts would cost 5 % of a job.
+-- The common way, jobs that finish and others that begin, has as few statements and calls as possible: starting one
+-- costs more than running it. So this function is long: two calls for its parts would cost 5 % of a job.
 CREATE FUNCTION turn(p_numbers bigint[], p_tokens bigint[], p_ends text[], p_ats bigint[], p_errors text[], p_datas text[],
     p_queue text, p_most int, p_kinds text[], p_due_by bigint, p_lease bigint, p_worker text, p_tick boolean,
     p_arm bigint, p_due_since bigint, p_about text DEFAULT NULL, p_room int DEFAULT NULL) RETURNS SETOF answer LANGUAGE plpgsql AS $$
@@ -134,34 +135,33 @@ BEGIN
             v_room := v_room - 1000;
             IF cardinality(v_ends.answers) > 0 THEN RETURN QUERY SELECT * FROM unnest(v_ends.answers); END IF;
         END IF;
-        -- The ends may have made jobs ready, or have waited while somebody has changed the options.
+        -- The ends may have made jobs ready, or have waited while the options changed.
         IF v_now < clock() THEN
             v_now := clock();
             IF v_claims THEN SELECT * INTO v_queue FROM queue WHERE id = v_queue.id; END IF;
         END IF;
     ELSIF p_queue IS NOT NULL AND p_most > 0 THEN
-        -- A claim alone need not be durable: if a crash of the server loses it, the job is ready again, and
-        -- its token is void.
-        -- (An assignment is no statement, as `PERFORM` would be.)
+        -- A claim alone need not be durable: if a crash of the server loses it, the job is ready again, and its token
+        -- is void. (An assignment is no statement, as `PERFORM` would be.)
         v_setting := set_config('synchronous_commit', 'off', true);
     END IF;
     IF p_queue IS NOT NULL AND p_tick IS NOT NULL AND pg_sequence_last_value('edge_bells') IS NOT NULL THEN
-        -- Before the claim, which may lock those of others.
+        -- Before the claim, which may lock jobs of others.
         SELECT r.told, r.more INTO v_told, v_more FROM resolve(v_queue, v_now) r;
         IF cardinality(v_told) > 0 THEN
             SELECT f.told, f.room INTO v_told, v_room FROM fitting(v_told, v_room) f;
             RETURN QUERY SELECT * FROM unnest(v_told);
         END IF;
     END IF;
-    -- A job that does not fit has up to 150 bytes, too.
+    -- Even a job that does not fit takes up to 150 bytes.
     IF p_room IS NULL AND v_room < 3000 THEN p_most := least(p_most, greatest((v_room - 500) / 150, 1)); END IF;
     FOR v_look IN 1 .. CASE WHEN v_claims THEN 3 ELSE 0 END LOOP
         IF v_look = 2 THEN
             CONTINUE WHEN p_arm IS NULL;
-            -- A push that rang nobody may be there by now, so it looks once more.
+            -- A push before this may have rung no one, so it looks again.
             PERFORM arm_bell(v_queue.bell, p_arm);
         ELSIF v_look = 3 THEN
-            -- Nothing is ready: a job that is due later, for one who takes it early.
+            -- Nothing is ready: a claim that takes jobs early may get one that is due later.
             EXIT WHEN p_due_by IS NULL OR p_due_by <= v_now;
         END IF;
         v_claiming := NULL;
@@ -184,21 +184,22 @@ BEGIN
         END IF;
         v_got := coalesce(cardinality(v_claiming.spots), 0);
         IF v_got > 0 THEN
-            -- The look may have waited, and a lease begins with its claim. A token depends on the time, too, since a
+            -- The look may have waited, and a lease begins with its claim. A token also depends on the time, since a
             -- session may have set the seed of its random numbers.
             v_now := clock();
-            -- The bytes of each beside its numbers. (An answer may end with a glance.) One that does not fit says no more.
+            -- The bytes of each job beside its numbers. (An answer may end with a peek.) One that does not fit has
+            -- no more.
             v_room := (v_room - 500) / v_got - 150;
             RETURN QUERY UPDATE job j SET state = 'running', token = ((random() * 9007199254740991)::bigint # v_now) + 1,
                 at = v_now + coalesce(p_lease, v_queue.lease), since = v_now, place = nextval('place'), worker = p_worker, expires = NULL,
                 held_by = NULL, counted = coalesce(v_claiming.counted, false), resubmit = CASE WHEN j.resubmit > v_now THEN j.resubmit END,
                 fingerprint = CASE WHEN j.uniq_until = 'c' AND j.skips_from IS NULL THEN NULL ELSE j.fingerprint END,
                 uniq = CASE WHEN j.uniq_until = 'c' THEN NULL ELSE j.uniq END, uniq_until = nullif(j.uniq_until, 'c')
-            -- They come in any order, with their places in it.
+            -- They come in any order, with their places.
             WHERE j.ctid = ANY (v_claiming.spots)
             RETURNING 'claimed'::text, j.number, CASE WHEN j.name IS NOT NULL AND fits(j, v_room) THEN j.name END, NULL::text, NULL::text, j.token,
                 CASE WHEN octet_length(j.kind) <= 64 OR fits(j, v_room) THEN j.kind END,
-                -- Of common jobs, and of those with a key alone, this says the same as `fits` without its call.
+                -- For common jobs, and those with only a key, this is the same as `fits` without a call.
                 CASE WHEN octet_length(j.payload) + 6 * coalesce(octet_length(j.key), 0) <= v_room - 64 AND octet_length(j.kind) <= 64
                         AND coalesce(j.name, j.data, j.error, j.root) IS NULL
                     OR fits(j, v_room) THEN j.payload END,
@@ -213,22 +214,22 @@ BEGIN
         EXIT WHEN v_got > 0 OR v_claiming.again;
     END LOOP;
     IF v_claims AND v_got < p_most AND (v_more AND v_got = 0 OR v_claiming.again) THEN RETURN NEXT word('again'); END IF;
-    -- While this call had them locked, others passed by jobs that they take.
+    -- While this call had locks, other workers skipped jobs that they take.
     IF v_lined THEN
         RETURN NEXT word('lined');
         RETURN QUERY SELECT * FROM untaken(v_queue, v_now);
     END IF;
     IF p_queue IS NOT NULL AND (p_tick OR v_got < p_most OR v_claiming.is_all) THEN
-        RETURN NEXT CASE WHEN p_tick OR v_got = 0 AND p_most > 0 OR v_claiming.again OR has_bells(v_queue) THEN glance_answer(v_queue, p_worker, p_kinds, v_now)
+        RETURN NEXT CASE WHEN p_tick OR v_got = 0 AND p_most > 0 OR v_claiming.again OR has_bells(v_queue) THEN peek_answer(v_queue, p_worker, p_kinds, v_now)
             ELSE word('short') END;
     ELSIF v_got > 0 AND cardinality(p_numbers) > 0 AND NOT has_bells(v_queue) THEN
-        -- The caller has changed the queue, and so would look anew.
+        -- The caller has changed the queue, and would look again.
         RETURN NEXT word('full');
     END IF;
 END $$;
 
--- True if limits or doorbells may bring something sooner than the last glance has said. Places in limits of keys
--- and kinds come with the ends of jobs alone.
+-- Whether limits or doorbells may bring something sooner than the last peek said. Places in limits of keys and kinds
+-- come only with the ends of jobs.
 CREATE FUNCTION has_bells(p_queue queue) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     IF has_edge_bells(p_queue.id) THEN RETURN true; END IF;

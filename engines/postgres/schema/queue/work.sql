@@ -96,7 +96,7 @@ BEGIN
             json_build_object('job', a.number, 'token', a.token, 'id', id_of(a.id, a.number), 'kind', a.kind, 'payload', a.payload, 'data', a.data,
                 'failures', a.failures, 'crashes', a.crashes, 'pushed', a.pushed, 'more', a.more::json)::text AS whole,
             format('{"job":%s,"token":%s}', a.number, a.token) AS brief FROM unnest(v_answers) a WHERE a.what = 'claimed') j) j;
-    SELECT a.number INTO v_next FROM unnest(v_answers) a WHERE a.what = 'glance';
+    SELECT a.number INTO v_next FROM unnest(v_answers) a WHERE a.what = 'peek';
     -- One that stops, and has nothing, need not wait at all.
     IF v_most = 0 THEN v_next := CASE WHEN p_stops AND v_look.until IS NULL THEN v_now ELSE v_now + v_third END;
     ELSIF v_got = v_most THEN v_next := v_now + v_third;

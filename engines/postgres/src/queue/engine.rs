@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use waterline_queue::ConfigError;
 use waterline_queue::engine_api::{
-    Beside, Change, Claim, Counts, Edit, Ending, Glance, Held, Home, JobId, JobInfo, JobPush, JobRow, Meta,
-    NO_CAPABILITIES, NewJob, NoteRead, Noted, Opened as Shown, Periodic, Place, QueueEngine, QueueNo, Steer, Survey,
+    Beside, Change, Claim, Counts, Edit, Ending, Held, Home, JobId, JobInfo, JobPush, JobRow, Meta, NO_CAPABILITIES,
+    NewJob, NoteRead, Noted, Opened as Shown, Peek, Periodic, Place, QueueEngine, QueueNo, StatusInputs, Steer,
     Traffic, Turned, check_payload, counted_in, counter_error, halt_error, home, prepare,
 };
 use waterline_queue::{
@@ -221,7 +221,7 @@ impl QueueEngine for Queues {
             return Ok(());
         }
         begun.set(Some(Instant::now()));
-        queue.forget_glance();
+        queue.forget_peek();
         self.turn_of(&queue, &[], None, true).map(drop)
     }
 
@@ -237,10 +237,10 @@ impl QueueEngine for Queues {
         self.leases.holds(job, self.of(job.queue).moment().now)
     }
 
-    fn glance(&self, queue: QueueNo, kinds: Option<&[String]>) -> Glance {
+    fn peek(&self, queue: QueueNo, kinds: Option<&[String]>) -> Peek {
         let queue = self.of(queue);
         self.watch(&queue, false);
-        queue.glance(kinds).unwrap_or_else(|| self.look_for_all(&queue, kinds))
+        queue.peek(kinds).unwrap_or_else(|| self.look_for_all(&queue, kinds))
     }
 
     fn counts(&self, queue: QueueNo) -> Counts {
@@ -263,7 +263,7 @@ impl QueueEngine for Queues {
         self.workers_of(&self.of(queue), jobs)
     }
 
-    fn survey(&self, queue: QueueNo) -> Result<Survey, QueueError> {
+    fn status_inputs(&self, queue: QueueNo) -> Result<StatusInputs, QueueError> {
         self.inspect(&self.of(queue))
     }
 

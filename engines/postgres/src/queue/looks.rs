@@ -11,8 +11,8 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use waterline_queue::engine_api::{
-    Counts, Extras, Fleet, Glance, JobId, JobInfo, JobRow, LONGEST_SLEEP, Meta, NO_EXTRAS, NoteRead, Noted, Place,
-    STATES, Survey, counts_of, job_info, limit_of, limit_use, progress, related,
+    Counts, Extras, Fleet, JobId, JobInfo, JobRow, LONGEST_SLEEP, Meta, NO_EXTRAS, NoteRead, Noted, Peek, Place,
+    STATES, StatusInputs, counts_of, job_info, limit_of, limit_use, progress, related,
 };
 use waterline_queue::{JobProgress, JobState, LimitUse, QueueError, Related, Root};
 
@@ -187,10 +187,10 @@ impl Queues {
         counts
     }
 
-    pub(super) fn inspect(&self, queue: &Opened) -> Result<Survey, QueueError> {
+    pub(super) fn inspect(&self, queue: &Opened) -> Result<StatusInputs, QueueError> {
         let values: [crate::sql::Value<'_>; 2] =
             [(&queue.name(), Type::TEXT), (&self.store.options().holder, Type::TEXT)];
-        let rows = self.rows(queue, "look at a queue", "survey", &values)?;
+        let rows = self.rows(queue, "look at a queue", "status_inputs", &values)?;
         let text = rows.first().map(|row| row.try_get::<_, postgres::types::Json<Value>>(0)).transpose();
         let seen = text.map_err(|error| misread(queue, error))?.map(|json| json.0).unwrap_or_default();
         let number = |name: &str| seen.get(name).and_then(Value::as_u64);
@@ -211,7 +211,7 @@ impl Queues {
         let lines: Vec<_> = seen.get("lines").and_then(Value::as_object).map_or_else(Vec::new, |lines| {
             lines.iter().map(|(kind, count)| (kind.clone(), count.as_u64().unwrap_or(0))).collect()
         });
-        Ok(Survey {
+        Ok(StatusInputs {
             counts,
             oldest_ready: text("oldest_ready").zip(number("oldest_ready_since")),
             only_held: is("only_held").unwrap_or(false),
@@ -280,24 +280,24 @@ impl Queues {
 
     /// Asks the server what there is. Waiters wake together, and one asks for all: a look that
     /// began after another waiter came serves that one, too.
-    pub(super) fn look_for_all(&self, queue: &Opened, kinds: Option<&[String]>) -> Glance {
+    pub(super) fn look_for_all(&self, queue: &Opened, kinds: Option<&[String]>) -> Peek {
         let came = Instant::now();
         let mut last = queue.looking.lock();
-        if let Some((begun, of, glance)) = &*last
+        if let Some((begun, of, peek)) = &*last
             && *begun > came
             && of.as_deref() == kinds
         {
-            return queue.glance(kinds).unwrap_or(*glance);
+            return queue.peek(kinds).unwrap_or(*peek);
         }
         let begun = Instant::now();
         let mut looks = 0;
-        let glance = loop {
-            if let Some(glance) = queue.glance(kinds) {
-                break glance;
+        let peek = loop {
+            if let Some(peek) = queue.peek(kinds) {
+                break peek;
             }
             if looks == LOOKS {
                 // It keeps changing, so there may be a job.
-                break Glance { ready: 1, ..unknown() };
+                break Peek { ready: 1, ..unknown() };
             }
             if let Err(error) = self.look_again(queue, kinds) {
                 queue.shared.note_failing(Some(&error));
@@ -305,8 +305,8 @@ impl Queues {
             }
             looks += 1;
         };
-        *last = Some((begun, kinds.map(Arc::from), glance));
-        glance
+        *last = Some((begun, kinds.map(Arc::from), peek));
+        peek
     }
 
     fn look_again(&self, queue: &Opened, kinds: Option<&[String]>) -> Result<(), QueueError> {
@@ -318,9 +318,9 @@ impl Queues {
             (&kinds, Type::TEXT_ARRAY),
             (&about, Type::TEXT),
         ];
-        let answers = self.answers(queue, "look at a queue", "glance_now", &values)?;
+        let answers = self.answers(queue, "look at a queue", "peek_now", &values)?;
         for answer in answers {
-            queue.note_glance(&answer, false, changes, kinds.map(Arc::from).as_ref());
+            queue.note_peek(&answer, false, changes, kinds.map(Arc::from).as_ref());
         }
         Ok(())
     }
@@ -361,8 +361,8 @@ fn running_since(queue: &Opened, id: Option<String>, ran: Option<u64>) -> Option
 }
 
 /// What is assumed of a queue that cannot be read now.
-fn unknown() -> Glance {
-    Glance {
+fn unknown() -> Peek {
+    Peek {
         ready: 0,
         is_paused: false,
         is_full: false,

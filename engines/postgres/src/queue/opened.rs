@@ -12,15 +12,13 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use waterline_queue::engine_api::{
-    Glance, LONGEST_SLEEP, Moment, Presence, QueueNo, Shared, Traffic, Wake, options_of,
-};
+use waterline_queue::engine_api::{LONGEST_SLEEP, Moment, Peek, Presence, QueueNo, Shared, Traffic, Wake, options_of};
 
-/// How long a glance from memory serves before the server is asked again.
+/// How long a peek from memory serves before the server is asked again.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// When a look began, its kinds, and what it found.
-type Looking = (Instant, Option<Arc<[String]>>, Glance);
+type Looking = (Instant, Option<Arc<[String]>>, Peek);
 
 pub(super) struct Opened {
     pub(super) number: QueueNo,
@@ -65,7 +63,7 @@ impl WorkCount {
 /// What the last answers said.
 #[derive(Default)]
 pub(super) struct LastAnswers {
-    glance: Option<Looked>,
+    peek: Option<Looked>,
     /// How many changes this process knows of.
     changes: u64,
     /// Up to when this process was told which jobs have become due.
@@ -180,7 +178,7 @@ impl Opened {
     /// Records what an answer says of the queue, unless something changed since the call began,
     /// which the answer may not show. `is_done`: a tick left nothing to do. `kinds` are those of
     /// the look.
-    pub(super) fn note_glance(&self, answer: &Answer, is_done: bool, changes: u64, kinds: Option<&Arc<[String]>>) {
+    pub(super) fn note_peek(&self, answer: &Answer, is_done: bool, changes: u64, kinds: Option<&Arc<[String]>>) {
         let at = unsigned(answer.since);
         let words: Vec<_> = answer.more.as_deref().unwrap_or_default().split(' ').collect();
         let is = |word| words.contains(&word);
@@ -195,7 +193,7 @@ impl Opened {
         if seen.changes != changes {
             return;
         }
-        seen.glance = Some(Looked {
+        seen.peek = Some(Looked {
             read: Instant::now(),
             at,
             ready: is("ready"),
@@ -213,18 +211,18 @@ impl Opened {
     }
 
     /// Makes the next look ask the server.
-    pub(super) fn forget_glance(&self) {
+    pub(super) fn forget_peek(&self) {
         let mut seen = self.seen.lock();
-        (seen.glance, seen.changes) = (None, seen.changes + 1);
+        (seen.peek, seen.changes) = (None, seen.changes + 1);
     }
 
-    /// Makes the next look ask the server, unless a glance is recorded with the number that this
+    /// Makes the next look ask the server, unless a peek is recorded with the number that this
     /// returns. The caller's answer shows its own change, and all before it if `changes` counts
     /// them.
     pub(super) fn note_own_change(&self, changes: u64) -> u64 {
         let mut seen = self.seen.lock();
         let shows_all = seen.changes == changes;
-        (seen.glance, seen.changes) = (None, seen.changes + 1);
+        (seen.peek, seen.changes) = (None, seen.changes + 1);
         if shows_all { seen.changes } else { changes }
     }
 
@@ -235,43 +233,43 @@ impl Opened {
         let mut seen = self.seen.lock();
         let shows_all = seen.changes == changes;
         seen.changes += 1;
-        match &mut seen.glance {
-            Some(glance) if shows_all && glance.has_room && !glance.is_full => {
-                glance.ready = has_more;
+        match &mut seen.peek {
+            Some(peek) if shows_all && peek.has_room && !peek.is_full => {
+                peek.ready = has_more;
                 // A claim of all kinds takes what is in any line.
-                if !has_more && (kinds.is_none() || glance.kinds.as_deref() == kinds) {
-                    glance.in_line = false;
-                    glance.has_lines &= kinds.is_some();
+                if !has_more && (kinds.is_none() || peek.kinds.as_deref() == kinds) {
+                    peek.in_line = false;
+                    peek.has_lines &= kinds.is_some();
                 }
             }
-            glance => *glance = None,
+            peek => *peek = None,
         }
     }
 
     /// Records that a claim found as many jobs as it wanted.
     pub(super) fn note_more(&self) {
-        if let Some(glance) = &mut self.seen.lock().glance {
-            glance.ready = true;
+        if let Some(peek) = &mut self.seen.lock().peek {
+            peek.ready = true;
         }
     }
 
     /// Returns the last look for a claim of these kinds, unless it is too old; `None`: nothing is
     /// known of them.
-    pub(super) fn glance(&self, kinds: Option<&[String]>) -> Option<Glance> {
-        self.glance_if(|looked, now| looked.is_ready(now, kinds))
+    pub(super) fn peek(&self, kinds: Option<&[String]>) -> Option<Peek> {
+        self.peek_if(|looked, now| looked.is_ready(now, kinds))
     }
 
     /// Returns the last look for whatever kinds, unless it is too old: a claim may find a job
     /// unless it is known to find none.
-    pub(super) fn last_glance(&self) -> Option<Glance> {
-        self.glance_if(|looked, now| Some(looked.is_ready(now, None).unwrap_or(true)))
+    pub(super) fn last_peek(&self) -> Option<Peek> {
+        self.peek_if(|looked, now| Some(looked.is_ready(now, None).unwrap_or(true)))
     }
 
-    fn glance_if(&self, is_ready: impl FnOnce(&Looked, u64) -> Option<bool>) -> Option<Glance> {
+    fn peek_if(&self, is_ready: impl FnOnce(&Looked, u64) -> Option<bool>) -> Option<Peek> {
         let now = self.server_time();
         let next_tick = self.periodics.lock().iter().filter_map(|one| one.next(now)).min();
         let seen = self.seen.lock();
-        let looked = seen.glance.as_ref().filter(|looked| {
+        let looked = seen.peek.as_ref().filter(|looked| {
             let is_old = Instant::now().saturating_duration_since(looked.read) >= FRESH;
             !is_old && now >= looked.at && (now < looked.next || now == looked.at)
         })?;
@@ -279,7 +277,7 @@ impl Opened {
         // A tick of this very moment leaves only jobs that are locked.
         let own = if seen.ticked == Some(now) && looked.next <= now { LONGEST_SLEEP } else { left(looked.next) };
         let next = Some(next_tick.map_or(own, |tick| own.min(left(tick))));
-        Some(Glance {
+        Some(Peek {
             ready: u64::from(is_ready(looked, now)?),
             is_paused: looked.paused_until > now,
             is_full: looked.is_full,

@@ -88,7 +88,7 @@ impl Queues {
         } else {
             self.push_into(first).map(|answers| vec![answers])
         };
-        let all = made.inspect_err(|_| pushes.iter().for_each(|push| push.queue.forget_glance()))?;
+        let all = made.inspect_err(|_| pushes.iter().for_each(|push| push.queue.forget_peek()))?;
         let mut outcomes = Vec::new();
         for (Pushing { queue, .. }, answers) in pushes.iter().zip(all) {
             let mut told = happened(&answers);

@@ -69,7 +69,7 @@ impl Queues {
         let renewed = self.rows(&first, "renew a lease", "renew", &values);
         let queues: HashSet<_> = jobs.iter().map(|job| job.queue).collect();
         for queue in queues.into_iter().map(|queue| self.of(queue)) {
-            queue.forget_glance();
+            queue.forget_peek();
             queue.wake_all();
         }
         let Ok(rows) = renewed else { return Vec::new() };

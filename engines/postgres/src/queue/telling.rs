@@ -14,7 +14,7 @@ impl Queues {
         if told.is_empty() && untold == 0 {
             return;
         }
-        queue.forget_glance();
+        queue.forget_peek();
         queue.shared.told(told, untold);
         queue.wake_all();
         if untold > 0 {

@@ -99,12 +99,12 @@ impl Queues {
         let lined = answers.iter().any(|answer| answer.what == "lined");
         let is_short = is_short(claim, &answers, &told).filter(|_| !lined);
         let keeps_look = answers.iter().any(|answer| ["short", "full"].contains(&&*answer.what));
-        let is_shown = answers.iter().any(|answer| answer.what == "glance");
+        let is_shown = answers.iter().any(|answer| answer.what == "peek");
         let mut changes = asked.changes;
         if let Some(is_short) = is_short.filter(|_| keeps_look) {
             queue.note_claimed(changes, !is_short, claim.and_then(|claim| claim.wanted.kinds.as_deref()));
         } else if lined || (!told.is_empty() || untold > 0) && !ends.is_empty() {
-            // Its glance was taken behind its own ends, so it stays valid.
+            // Its peek was taken behind its own ends, so it stays valid.
             changes = queue.note_own_change(changes);
         }
         let (mut claimed, mut untaken) = (Vec::new(), Vec::new());
@@ -113,8 +113,8 @@ impl Queues {
                 "lined" => untaken.extend(answer.kind),
                 "claimed" => claimed.push(answer.claimed(queue.number)),
                 "again" => turned.again = true,
-                "glance" => {
-                    queue.note_glance(
+                "peek" => {
+                    queue.note_peek(
                         &answer,
                         asked.is_tidy,
                         changes,
@@ -136,7 +136,7 @@ impl Queues {
             self.keep_leases();
         }
         if lined || !told.is_empty() || untold > 0 {
-            let all = is_short != Some(true) || queue.last_glance().is_none_or(|glance| glance.ready > 0);
+            let all = is_short != Some(true) || queue.last_peek().is_none_or(|peek| peek.ready > 0);
             queue.shared.told(told, untold);
             queue.shared.wake(Wake { all, room: true, sooner: true, ..Wake::default() });
         }
@@ -229,7 +229,7 @@ impl Queues {
         let name = queue.name();
         let is_asked = is_tidy || claim.is_some();
         // The server does due maintenance once a second by itself. A test does not wait for that.
-        let seen = queue.last_glance().map_or_else(|| queue.test_clock().is_some(), |glance| glance.is_due());
+        let seen = queue.last_peek().map_or_else(|| queue.test_clock().is_some(), |peek| peek.is_due());
         let asked = Asked {
             at: queue.moment().now,
             called: Instant::now(),

@@ -28,7 +28,7 @@ impl Queues {
         let weak: Weak<Opened> = Arc::downgrade(queue);
         let ring = move || {
             if let Some(queue) = weak.upgrade() {
-                queue.forget_glance();
+                queue.forget_peek();
                 queue.shared.wake(Wake { jobs: 1, sooner: true, ..Wake::default() });
                 queue.shared.settle();
             }

@@ -179,7 +179,7 @@ const CALLS: &[(&str, &str)] = &[
     ("fill(300, 0, 1, '{\"expires_ms\": 1}'), late(500), claims()", "steer('Q', 'requeue_dead')"),
     ("", "steer('Q', 'pause')"),
     ("fill(300, 0, 1)", "counts('Q')"),
-    ("fill(300, 0, 1), run()", "survey('Q')"),
+    ("fill(300, 0, 1), run()", "status_inputs('Q')"),
 ];
 
 #[test]

@@ -224,7 +224,7 @@ fn huge_numbers_stop_no_queue_and_empty_limits_are_refused() {
             rows.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i64>(1))).unzip();
         client.query_one(&format!("SELECT waterline.{end}"), &[&jobs, &tokens]).unwrap();
     }
-    client.query("SELECT FROM waterline.survey('q')", &[]).unwrap();
+    client.query("SELECT FROM waterline.status_inputs('q')", &[]).unwrap();
     for limit in [
         r#""at_once": 0"#,
         r#""rate": {"count": -1, "per_ns": 9}"#,

@@ -229,9 +229,9 @@ fn first_limits_of_kinds_wait_for_no_open_turn() {
     assert_eq!(claim(&mut worker, 9).0.len(), 1);
 }
 
-// A glance reads jobs that are due later, then `bounds_of`, then jobs that run.
+// A peek reads jobs that are due later, then `bounds_of`, then jobs that run.
 #[test]
-fn a_job_taken_back_during_a_glance_still_shows_as_due() {
+fn a_job_taken_back_during_a_peek_still_shows_as_due() {
     let (config, mut client) = client(r#"{"lease_ms": 1000, "limits": [{"of": "queue", "at_once": 5}]}"#);
     push(&mut client, "{}");
     assert_eq!(claim(&mut client, 1).0.len(), 1);
@@ -247,7 +247,7 @@ fn a_job_taken_back_during_a_glance_still_shows_as_due() {
         let looks = scope.spawn(|| {
             let mut looker = config.connect(NoTls).unwrap();
             looker.batch_execute("SET waterline.now = '1001000'").unwrap();
-            let next = "SELECT number FROM waterline.glance_now('q')";
+            let next = "SELECT number FROM waterline.peek_now('q')";
             looker.query_one(next, &[]).unwrap().get::<_, Option<i64>>(0)
         });
         let waits =

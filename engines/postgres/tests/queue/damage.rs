@@ -138,7 +138,7 @@ const LOOKS: [&str; 19] = [
     "list('q', 'dead')",
     "list('q', 'damaged')",
     "counts('q')",
-    "survey('q')",
+    "status_inputs('q')",
     "limits_used('q')",
     "workers_of('q')",
     "periodics_of('q')",
@@ -146,7 +146,7 @@ const LOOKS: [&str; 19] = [
     "averages_of('q')",
     "waits_since('q')",
     "who_runs('q')",
-    "glance_now('q')",
+    "peek_now('q')",
     "states_of('q', '{n,vready}')",
 ];
 

@@ -89,7 +89,7 @@ fn empty_claims_beside_dead_rows_are_cheap_and_miss_no_commit() {
 }
 
 #[test]
-fn pushes_and_glances_are_cheap_beside_expired_dead_rows() {
+fn pushes_and_peeks_are_cheap_beside_expired_dead_rows() {
     let (config, mut client) = opened(r#"{"retention_ms": 0, "max_waiting": 10000}"#);
     let mut other = config.connect(NoTls).unwrap();
     let mut open = other.build_transaction().isolation_level(IsolationLevel::RepeatableRead).start().unwrap();
@@ -100,10 +100,10 @@ fn pushes_and_glances_are_cheap_beside_expired_dead_rows() {
     client.query(ALL, &[]).unwrap();
     finish(&mut client);
     // The ticks of two seconds read everything.
-    let glances = [1_006_000, 1_007_000, 1_007_000].map(|now| {
+    let peeks = [1_006_000, 1_007_000, 1_007_000].map(|now| {
         set_clock(&mut client, now);
         pages(&mut client, NONE)
     });
     let push = pages(&mut client, "push('q', 'k', '1')");
-    assert!(glances[0] > 1_000 && glances[2] < 150 && push < 100, "{glances:?}, and {push} of a push");
+    assert!(peeks[0] > 1_000 && peeks[2] < 150 && push < 100, "{peeks:?}, and {push} of a push");
 }

@@ -82,10 +82,10 @@ fn a_bell_remembers_a_death_and_asks_for_another_call() {
     let first = claim(&mut client, 1);
     bury(&mut client, first);
     let turn = "SELECT what, number FROM waterline.turn('{}', '{}', '{}', '{}', '{}', '{}', 'q', 1, '{none}', NULL, NULL, '', true, NULL, NULL)
-        WHERE what IN ('again', 'glance') ORDER BY what";
+        WHERE what IN ('again', 'peek') ORDER BY what";
     let told = client.query(turn, &[]).unwrap();
     let told: Vec<(String, Option<i64>)> = told.iter().map(|row| (row.get(0), row.get(1))).collect();
-    assert_eq!(told, [("again".to_owned(), None), ("glance".to_owned(), Some(1_000_000))], "something is due now");
+    assert_eq!(told, [("again".to_owned(), None), ("peek".to_owned(), Some(1_000_000))], "something is due now");
     // Nothing else remembers it.
     answer_all(&mut client);
     assert_eq!(count(&mut client, "job"), 0, "they die with it");

@@ -100,7 +100,7 @@ fn looks_at_large_and_small_queues_read_little() {
     let mut client = filled();
     client.batch_execute("SELECT waterline.counts('q'); SELECT waterline.create_queue('small')").unwrap();
     for queue in ["q", "small"] {
-        for look in ["counts", "survey", "waits_since", "who_runs", "glance_now", "limits_used"] {
+        for look in ["counts", "status_inputs", "waits_since", "who_runs", "peek_now", "limits_used"] {
             let read = pages(&mut client, &format!("SELECT * FROM waterline.{look}('{queue}')"));
             assert!(read < 1_500, "{look} of {queue}: {read} pages");
         }
@@ -297,8 +297,8 @@ fn waiting_threads_wake_together_and_one_asks_the_server() {
     let queue = bench.store.queue("q", QueueOptions::default()).unwrap();
     let jobs = queue.push_all((0..WAIT).map(|number| NewJob::new("k", &number).unwrap())).unwrap();
     let mut client = bench.config.connect(NoTls).unwrap();
-    let counted = "CREATE SEQUENCE looks; ALTER FUNCTION waterline.glance_now RENAME TO uncounted;
-        CREATE FUNCTION waterline.glance_now(p_queue text, p_worker text, p_kinds text[]) RETURNS waterline.answer LANGUAGE sql AS
+    let counted = "CREATE SEQUENCE looks; ALTER FUNCTION waterline.peek_now RENAME TO uncounted;
+        CREATE FUNCTION waterline.peek_now(p_queue text, p_worker text, p_kinds text[]) RETURNS waterline.answer LANGUAGE sql AS
         $$ SELECT nextval('public.looks'), pg_sleep(0.02); SELECT waterline.uncounted(p_queue, p_worker) $$";
     client.batch_execute(counted).unwrap();
     std::thread::scope(|scope| {
@@ -413,7 +413,7 @@ fn a_standstill_is_judged_by_running_kinds_and_leases() {
     let mut seen = |now: i64| -> (Option<String>, i64, i64) {
         client.batch_execute(&format!("SET waterline.now = '{now}'")).unwrap();
         let look = "SELECT s->>'usual', (s->>'lapsed')::bigint, lease_left, jobs->0->>'id' = '~' || (SELECT min(number) FROM waterline.job)
-            FROM waterline.survey('q', 'looks') s, waterline.workers_of('q', 1)";
+            FROM waterline.status_inputs('q', 'looks') s, waterline.workers_of('q', 1)";
         let row = client.query_one(look, &[]).unwrap();
         assert!(row.get::<_, bool>(3), "its first job is the oldest one");
         (row.get(0), row.get(1), row.get(2))

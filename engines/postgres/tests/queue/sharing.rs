@@ -175,12 +175,12 @@ fn jobs_in_a_line_are_seen_without_any_claim() {
     assert!(claim(&mut client, "one", 1, &["a"]).0.is_empty());
     set_clock(&mut client, 1_000_000 + 3_600_000);
     let mut seen = |kinds: &[&str]| {
-        let glance = "SELECT more FROM waterline.glance_now('q', 'one', $1)";
-        client.query_one(glance, &[&kinds]).unwrap().get::<_, String>(0)
+        let peek = "SELECT more FROM waterline.peek_now('q', 'one', $1)";
+        client.query_one(peek, &[&kinds]).unwrap().get::<_, String>(0)
     };
     assert_eq!([seen(&["b"]), seen(&["a"])], ["room kinds", "room others"]);
     let ready: i64 =
-        client.query_one("SELECT (waterline.survey('q')->'counts'->>'ready')::bigint", &[]).unwrap().get(0);
+        client.query_one("SELECT (waterline.status_inputs('q')->'counts'->>'ready')::bigint", &[]).unwrap().get(0);
     assert_eq!(ready, 2);
     assert_eq!(claim(&mut client, "one", 9, &["b"]).0, others);
 }
@@ -208,8 +208,8 @@ fn a_place_for_another_kind_triggers_no_claim() {
     assert_eq!(runs.0, [first]);
     finish(&mut client, &runs);
     for (kinds, expected) in [("a", "others"), ("c", "kinds")] {
-        let glance = "SELECT more FROM waterline.glance_now('q', 'one', ARRAY[$1])";
-        let seen: String = client.query_one(glance, &[&kinds]).unwrap().get(0);
+        let peek = "SELECT more FROM waterline.peek_now('q', 'one', ARRAY[$1])";
+        let seen: String = client.query_one(peek, &[&kinds]).unwrap().get(0);
         assert_eq!(seen, format!("limited room {expected}"), "{kinds}");
     }
 }

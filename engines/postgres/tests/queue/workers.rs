@@ -205,7 +205,7 @@ fn workers_of_one_name_are_told_apart_by_number() {
 fn a_lone_job_is_shown_unless_another_worker_goes_on() {
     let (_, mut client) = client(r#"{"lease_ms": 30000}"#);
     let alone = |client: &mut Client| -> Option<bool> {
-        client.query_one("SELECT (waterline.survey('q', 'looks')->>'alone')::boolean", &[]).unwrap().get(0)
+        client.query_one("SELECT (waterline.status_inputs('q', 'looks')->>'alone')::boolean", &[]).unwrap().get(0)
     };
     push(&mut client, 1);
     work(&mut client, "a", 1, 8);
@@ -304,7 +304,7 @@ fn reads_and_long_transactions_note_no_worker() {
     let old = "BEGIN; SELECT pg_sleep(1.1)"; // as old as a transaction of a user's may be
     for begin in [old, "BEGIN READ ONLY"] {
         client.batch_execute(begin).unwrap();
-        let note = r#"SELECT waterline.glance_now('q', 'w', NULL, '[{"queue": "q", "name": "w", "number": 1}]')"#;
+        let note = r#"SELECT waterline.peek_now('q', 'w', NULL, '[{"queue": "q", "name": "w", "number": 1}]')"#;
         client.execute(note, &[]).unwrap();
         client.batch_execute("COMMIT").unwrap();
         assert_eq!(rows(&mut client), 0, "{begin}");

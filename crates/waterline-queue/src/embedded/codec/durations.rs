@@ -8,7 +8,7 @@ pub(crate) type Pair = (Vec<u8>, Vec<u8>);
 
 pub(crate) const SEAL: Kind = Kind { label: "queue.durations", versions: &[1] };
 
-/// The stored durations of a kind: see the page `storage`.
+/// The stored durations of a kind, as the page `storage` describes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DurationsRecord {
     pub(crate) durations: Durations,

@@ -1,5 +1,4 @@
-//! The bytes of the settings that few jobs have. The row of a job without any of them has no byte
-//! for them.
+//! The bytes of the settings that few jobs have. The row of a job without any has none of them.
 
 use crate::types::related::{OnDead, Root, Skipped};
 use crate::types::row::{Extras, NO_EXTRAS};
@@ -89,7 +88,7 @@ impl Extras {
         row.optional(self.held_up, Writer::number)
     }
 
-    /// Reads what [`write`](Self::write) has written, and nothing that it never writes.
+    /// Reads what [`write`](Self::write) wrote, and refuses all else.
     pub(crate) fn read(rest: &mut Fields<'_>) -> Option<Self> {
         let bits = rest.count()?;
         let has = |bit: u32| bits & bit != 0;

@@ -4,41 +4,40 @@ use crate::rules::lanes::Lane;
 use crate::types::job::JobState;
 use waterline::seam::Kind;
 
-/// Version 1 is the short form. Version 2 has more numbers at its end, and a head has it if it
-/// needs one of them.
+/// Version 1 is the short form. A head that needs one of the further numbers has version 2.
 pub(crate) const SEAL: Kind = Kind { label: "queue.head", versions: &[1, 2] };
 
 /// The record with the number of a queue.
 pub(crate) const NAME: Kind = Kind { label: "queue.name", versions: &[1] };
 
-/// The counters and cursors of a queue. They are written with each batch that changes one of them.
+/// The counters and cursors of a queue. Each batch that changes one writes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// The lowest number that is in no id.
+    /// The lowest number that no id has.
     pub(crate) next_id: u64,
     /// The token of the next lease. No token is ever used again.
     pub(crate) next_token: u64,
-    /// The number of times that a process has opened the queue.
+    /// How often a process has opened the queue.
     pub(crate) epoch: u64,
     /// The number of claims.
     pub(crate) claims: u64,
-    /// The time until which it is paused, in milliseconds since 1970; 0: it is not.
+    /// Until when it is paused, in milliseconds since 1970; 0: it is not.
     pub(crate) paused_until: u64,
-    /// The time of that pause.
+    /// When the pause began.
     pub(crate) paused_since: u64,
-    /// The latest time that was seen when it was written. A clock behind it was set back.
+    /// The latest time seen when it was written. A clock behind it was set back.
     pub(crate) seen: u64,
     /// The jobs in each state.
     pub(crate) counts: [u64; JobState::ALL.len()],
     /// The ready logs, the most urgent one first.
     pub(crate) lanes: [Lane; 4],
-    /// The log of the places that became free under limits. An entry is the name of a limit.
+    /// The freed log: limits that have a place, in turn. An entry is the name of a limit.
     pub(crate) freed: Lane,
-    /// The ready jobs that stand in no ready log, since a limit holds them.
+    /// The number of ready jobs that a limit holds, which are in no ready log.
     pub(crate) held: u64,
 }
 
-/// The number of the log of freed places among the logs.
+/// The number of the freed log among the logs.
 pub(crate) const FREED: usize = 4;
 
 /// The states that the short form counts.
@@ -46,8 +45,7 @@ const SHORT_STATES: usize = 5;
 
 const NUMBERS: usize = 7 + SHORT_STATES + 4 * 3;
 
-/// The numbers that the long form has beside those: the waiting jobs, the log of freed places, and
-/// the held jobs.
+/// The further numbers of the long form: the waiting jobs, the freed log, and the held jobs.
 const MORE: usize = 1 + 3 + 1;
 
 impl Head {
@@ -65,7 +63,7 @@ impl Head {
             for number in head.numbers().take(count) {
                 *number = rest.number()?;
             }
-            // A head has one form.
+            // Each head has exactly one form.
             let has_its_form = head.has_more() == (rest.version > 1);
             Some(head).filter(|head| has_its_form && head.is_sound())
         })
@@ -95,7 +93,7 @@ impl Head {
         waiting.map(|state| self.counts[state.number()]).sum()
     }
 
-    /// Returns the ready log with this number, or that of freed places.
+    /// Returns the ready log with this number, or the freed log.
     pub(crate) fn log(&self, number: usize) -> &Lane {
         self.lanes.get(number).unwrap_or(&self.freed)
     }
@@ -114,7 +112,7 @@ impl Head {
     }
 }
 
-/// Returns the record with the number of the queue of this name.
+/// Returns the record with the number of a queue.
 pub(crate) fn encode_number(queue: &str, number: u32) -> Vec<u8> {
     NAME.begin(4).count(number).seal(queue, "")
 }

@@ -3,7 +3,7 @@
 use crate::rules::bucket::Bucket;
 use waterline::seam::{Fields, Kind};
 
-/// The place of a record is its name.
+/// The checksum covers the limit's name as the record's place.
 pub(crate) const SEAL: Kind = Kind { label: "queue.limit", versions: &[1] };
 
 /// The first byte of an entry: a job, or a key that waits for its first job.
@@ -17,33 +17,31 @@ const BUCKET: u8 = 2;
 
 const WAITS: u8 = 4;
 
-/// The state of a limit. One that nobody needs has no record.
+/// The state of a limit. An idle one has no record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LimitRecord {
-    /// The opening of the queue since which jobs count as running. Those of an earlier one run no
-    /// more.
+    /// The opening of the queue since which running jobs count. Jobs of an earlier one do not run.
     pub(crate) epoch: u64,
     pub(crate) running: u64,
-    /// The bounds of the log of held jobs: the first index that may have an entry, and one past the
-    /// last.
+    /// The bounds of the log of held jobs: the first index that may have an entry, and the end.
     pub(crate) next: u64,
     pub(crate) end: u64,
-    /// The entries of that log which live.
+    /// The number of entries of that log that are not stale.
     pub(crate) held: u64,
-    /// True if it is in the log of limits with a place.
+    /// Whether it is in the freed log.
     pub(crate) called: bool,
     /// The time of its entry in the list of refills; 0: it has none.
     pub(crate) timer: u64,
     pub(crate) bucket: Option<Bucket>,
-    /// The limit of a kind for which the first held job waits too, and the place in its log.
+    /// The limit of a kind that the first held job waits for, too, and the place in its log.
     pub(crate) waits: Option<(String, u64)>,
 }
 
 impl LimitRecord {
-    /// Appends: flags (1 byte: called 1, has a bucket 2, waits for another limit 4), the opening,
-    /// the running jobs, the bounds of the log, the held jobs, the time of the timer (8 bytes
-    /// each); the level and the parts of a token (16 each) and the time of the bucket (8); the
-    /// place at the other limit (8), the length of its name (2), and its name.
+    /// Returns its bytes: flags (1 byte: called 1, has a bucket 2, waits for another limit 4), the
+    /// opening, the running jobs, the bounds of the log, the held jobs, the time of the timer (8
+    /// bytes each); the level and the parts of a token (16 each) and the time of the bucket (8);
+    /// the place at the other limit (8), the length of its name (2), and its name.
     pub(crate) fn encode(&self, queue: &str, name: &str) -> Vec<u8> {
         let flags = [(self.called, CALLED), (self.bucket.is_some(), BUCKET), (self.waits.is_some(), WAITS)];
         let numbers = [self.epoch, self.running, self.next, self.end, self.held, self.timer];

@@ -8,11 +8,11 @@ use crate::types::row::Row;
 use crate::types::unique::Clash;
 use waterline::seam::{Fields, Writer};
 
-/// The checksum of the row in an operation has this name and no place, since it is not stored.
+/// The name and the place in the checksum of a row in an operation, which is not stored.
 const NOWHERE: &str = "";
 
-/// Returns the operation of one push, or of a batch whose last job waits for the others: each with
-/// its length (4 bytes).
+/// Returns the operation of pushes, each with its length (4 bytes). Of several, the last job waits
+/// for the others.
 pub(crate) fn encode_pushes(pushes: &[Push]) -> Vec<u8> {
     let ops = pushes.iter().map(encode_push);
     ops.fold(Writer::operation(0), |all, op| all.count(op.len() as u32).bytes(&op)).bytes
@@ -27,12 +27,12 @@ pub(crate) fn decode_pushes(op: &[u8]) -> Option<Vec<Push>> {
     Some(pushes)
 }
 
-/// Returns the bytes of a push: the number in its id (8 bytes; the highest one: none), the
-/// window of a unique job (8 bytes), the treatment of its twin (1 byte), the setting of a job that
-/// is to wait for it (1 byte, from 1; 0: none is), the number of those that it is to wait for (4
-/// bytes), the lengths of the id and of the row (4 bytes each), the id, the row, the ids of the
-/// others (each with its length in 1 byte) and the payload. If the row says that the job has
-/// metadata, its length (4 bytes) and its text are before the payload.
+/// Returns the bytes of a push: the number in its id (8 bytes; the highest one: none), the window
+/// of a unique job (8), the treatment of its twin (1), the setting of a job that is to wait for it
+/// (1, from 1; 0: none is), the number of jobs that it is to wait for (4), the lengths of the id
+/// and of the row (4 each), the id, the row, the ids of the others (each with its length in 1 byte)
+/// and the payload. If the row says that the job has metadata, its length (4 bytes) and text come
+/// before the payload.
 pub(crate) fn encode_push(push: &Push) -> Vec<u8> {
     let row = push.row.encode(NOWHERE, NOWHERE);
     let op = Writer::operation(30 + push.id.len() + row.len() + push.payload.len());

@@ -7,8 +7,8 @@ use waterline::seam::{Growth, check_retry, retry_of, retry_parts};
 /// The length of a stored [`Retry`].
 pub(crate) const RETRY_BYTES: usize = 1 + 3 * 8 + 4 + 8;
 
-/// Returns its bytes: the growth, the first pause, the cap and the factor (8 bytes each), the
-/// attempts (0: no limit) and the jitter. Pauses are in nanoseconds, and at most 584 years.
+/// Returns its bytes: the growth (1 byte), the first pause, the cap and the factor (8 each), the
+/// attempts (4; 0: no limit) and the jitter (8). Pauses are in nanoseconds, and at most 584 years.
 pub(crate) fn to_bytes(retry: &Retry) -> [u8; RETRY_BYTES] {
     let (first, growth, cap, attempts, jitter) = retry_parts(retry);
     let (growth, factor) = match growth {
@@ -28,7 +28,7 @@ pub(crate) fn to_bytes(retry: &Retry) -> [u8; RETRY_BYTES] {
     bytes
 }
 
-/// Reads its bytes; `None` if they are none of an acceptable value.
+/// Reads its bytes; `None` if its values are not acceptable.
 pub(crate) fn of_bytes(bytes: &[u8; RETRY_BYTES]) -> Option<Retry> {
     let number = |at: usize| bytes[at..].first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
     let attempts = u32::from_be_bytes(*bytes[25..].first_chunk()?);
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_of_retry_comes_back_from_its_bytes() {
+    fn each_kind_of_retry_round_trips() {
         let (second, day) = (Duration::from_secs(1), Duration::from_secs(86_400));
         let exponential = Retry::exponential(second, day);
         for retry in [

@@ -1,10 +1,10 @@
-//! Records of queues, as they lie on disks.
+//! Records of queues, as they are stored on disks.
 
 use super::durations::DurationsRecord as Measured;
 use super::head::{Head, decode_number, encode_number};
-use super::kept::{self, Last, Marked};
 use super::limit::LimitRecord as Limited;
-use super::{durations, entry, head, limit, meta, row};
+use super::side_records::{self, Last, Marked};
+use super::{durations, entry, head, limit, row};
 use crate::rules::bucket::Bucket;
 use crate::rules::lanes::Lane;
 use crate::rules::notes::Noted;
@@ -133,12 +133,18 @@ fn limits() -> Vec<Sample> {
 fn beside() -> Vec<Sample> {
     let meta = Meta::from([("b".to_owned(), 1.into()), ("a".to_owned(), "x".into())]);
     let meta = [(meta, "01 '{\"a\":\"x\",\"b\":1}' ce4d4305")];
-    let meta = of(meta::SEAL, ("q", "id"), |meta, queue, id| meta::encode(queue, id, &text(meta)), meta::decode, meta);
+    let meta = of(
+        side_records::META,
+        ("q", "id"),
+        |meta, queue, id| side_records::encode_meta(queue, id, &text(meta)),
+        side_records::decode_meta,
+        meta,
+    );
     let shown = [(JobProgress::new(0.5, "row 3", 258).unwrap(), "01 3fe0000000000000 8:258 'row 3' f4cad0d1")];
-    let shown = of(kept::PROGRESS, ("q", "id"), JobProgress::encode, JobProgress::decode, shown);
+    let shown = of(side_records::PROGRESS, ("q", "id"), JobProgress::encode, JobProgress::decode, shown);
     let marked = Marked { number: 258, until: 772, since: 771, id: "id".to_owned() };
     let marked = [(marked, "01 8:258 8:772 8:771 'id' 51260f2a")];
-    let marked = of(kept::MARK, ("q", "uabc"), Marked::encode, Marked::decode, marked);
+    let marked = of(side_records::MARK, ("q", "uabc"), Marked::encode, Marked::decode, marked);
     let write = |id: &String, queue: &str, key: &str| entry::encode(queue, key.as_bytes(), id);
     let read = |queue: &str, key: &str, bytes: &[u8]| entry::id_in(queue, key.as_bytes(), bytes);
     let entry = of(entry::SEAL, ("q", "key"), write, read, [("id".to_owned(), "01 'id' 564e9335")]);
@@ -154,9 +160,9 @@ fn own() -> Vec<Sample> {
     let measured = [(Measured { durations, at: 258 }, "01 8:3 8:1000000000 8:2000000000 8:258 454064c2")];
     let measured = of(durations::SEAL, ("q", "mail"), Measured::encode, Measured::decode, measured);
     let last = [(Last { tick: 258, skipped: 3, run: "~7".to_owned() }, "01 8:258 8:3 '~7' 52ea8bb0")];
-    let last = of(kept::PERIODIC, ("q", "tick"), Last::encode, Last::decode, last);
+    let last = of(side_records::PERIODIC, ("q", "tick"), Last::encode, Last::decode, last);
     let noted = [(Noted { until: 258, since: 257, value: json!({"a": 1}) }, "01 8:258 8:257 '{\"a\":1}' 3de1fbfb")];
-    let noted = of(kept::NOTE, ("q", "04kindkey"), Noted::encode, Noted::decode, noted);
+    let noted = of(side_records::NOTE, ("q", "04kindkey"), Noted::encode, Noted::decode, noted);
     [number, measured, last, noted].into_iter().flatten().collect()
 }
 

@@ -1,4 +1,4 @@
-//! The state of a queue as it is stored.
+//! The stored state of a queue.
 
 use crate::embedded::codec::durations::DurationsRecord;
 use crate::embedded::codec::entry;
@@ -15,18 +15,18 @@ use std::time::Duration;
 use waterline::seam::{Family, KeyRange, Kv, Order};
 use waterline::{Error, Store, seam};
 
-/// The state of a queue as it is stored, with the jobs that run according to it.
+/// The stored state of a queue, with the jobs that run according to it.
 pub(crate) struct Stored {
     pub(crate) head: Head,
     pub(crate) from: Fronts,
     pub(crate) kinds: KindLines,
-    /// By the tokens of their leases: their ids, or the reason why an entry cannot be read.
+    /// The running jobs by token: the id, or why the entry cannot be read.
     pub(crate) running: Vec<(u64, Result<JobId, String>)>,
     /// The number of jobs that are set aside.
     pub(crate) damaged: u64,
 }
 
-/// Reads what is stored of a queue.
+/// Reads the stored state of a queue.
 pub(crate) fn load(kv: &dyn Kv, name: &str, number: u32, [rows, entries]: &[Family; 2]) -> Result<Stored, Error> {
     let corrupt = |reason| Error::Corrupt { name: name.to_owned(), reason };
     let keys = Keys(number);
@@ -55,7 +55,7 @@ pub(crate) fn load(kv: &dyn Kv, name: &str, number: u32, [rows, entries]: &[Fami
     Ok(Stored { head, from, kinds, running, damaged })
 }
 
-/// Looks for the first entry in each lane of each line of a kind.
+/// Looks for the first entry in each lane of each line.
 fn load_lines(kv: &dyn Kv, keys: Keys, entries: &Family) -> Result<KindLines, Error> {
     let KeyRange { mut from, to } = KeyRange::prefix(&keys.all_lines());
     let mut kinds = KindLines::default();
@@ -68,21 +68,20 @@ fn load_lines(kv: &dyn Kv, keys: Keys, entries: &Family) -> Result<KindLines, Er
                 kinds.note(kind, lane, index);
                 keys.line(kind, lane + 1, 0)
             }
-            // No key of ours.
+            // Not a key of a line.
             None => [&key[..], &[0]].concat(),
         };
     }
 }
 
-/// The durations that are stored.
+/// The stored durations.
 pub(crate) struct StoredDurations {
     pub(crate) by_kind: HashMap<String, Durations>,
-    /// The keys of the records that are too old.
+    /// The keys of records that are too old.
     pub(crate) old: Vec<Vec<u8>>,
 }
 
-/// Reads the durations that are stored. A record that is damaged is left out, and written over in
-/// time: no job depends on it.
+/// Reads the stored durations. A damaged record is left out, and overwritten in time.
 pub(crate) fn load_durations(
     kv: &dyn Kv,
     queue: &str,
@@ -105,7 +104,7 @@ pub(crate) fn load_durations(
     Ok(StoredDurations { by_kind, old })
 }
 
-/// The time after which a stored average says nothing about the jobs of today.
+/// The age from which a stored average says nothing about today's jobs.
 const KEPT_FOR: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// Returns the names of all queues in a store.

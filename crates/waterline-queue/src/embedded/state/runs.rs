@@ -1,4 +1,4 @@
-//! The runs of jobs, as the queue remembers them beside what is stored.
+//! What a queue remembers of runs beside what is stored.
 
 use crate::embedded::state::{Holder, QueueState};
 use crate::rules::ends::Run;
@@ -15,8 +15,8 @@ impl QueueState {
 }
 
 impl Holder {
-    /// Returns for how long the worker has been seen at its job. The silence at the end of a lease
-    /// that is over does not count: a worker that hangs does nothing well.
+    /// Returns how long the worker was seen at its job. The silence before the end of a lease does
+    /// not count: a hanging worker does no work.
     fn seen_for(&self, now: Instant, lease: Duration) -> Duration {
         let over = self.deadline.filter(|deadline| *deadline <= now);
         let seen = over.and_then(|deadline| deadline.checked_sub(lease)).unwrap_or(now);

@@ -1,25 +1,21 @@
-//! The progress of running jobs that is in memory.
+//! The progress of running jobs in memory.
 
 use crate::embedded::state::{Holder, QueueState, Shown};
 use crate::types::error::QueueError;
 use crate::types::progress::JobProgress;
 use std::time::{Duration, Instant};
 
-/// The pause between two writes of a job's progress. A person who looks sees it twice a second
-/// anyway, and the process that runs the job sees each one.
+/// The pause between two writes of a job's progress: often enough for a person to watch. The
+/// process that runs the job sees every change.
 const PACE: Duration = Duration::from_millis(500);
 
-/// True if progress is to be written so long after the last time: the first one at once, and later
-/// ones from time to time.
+/// True if progress is to be written this long after the last write (`None`: it is the first).
 fn is_due(since_written: Option<Duration>) -> bool {
     since_written.is_none_or(|since| since >= PACE)
 }
 
 impl QueueState {
-    /// Shows progress to the readers in this process. True if it has to be written too.
-    ///
-    /// # Errors
-    /// [`QueueError::Halt`] if the lease is over.
+    /// Shows progress to readers in this process. Returns whether it has to be written, too.
     pub(crate) fn show(&self, id: &str, token: u64, progress: &JobProgress, now: Instant) -> Result<bool, QueueError> {
         self.change(|live| {
             let Some(holder) = live.running.get_mut(&token).filter(|holder| holder.holds(now)) else {
@@ -33,13 +29,13 @@ impl QueueState {
                 Some(old) => **old = shown,
                 none => *none = Some(Box::new(shown)),
             }
-            // With the lock, so that it is told before the end of the job.
+            // Under the lock, so that it is told before the end of the job.
             self.shared.told_progress(id, progress);
             Ok(is_due)
         })
     }
 
-    /// Makes the next progress of a job one that is due, since a write of it has failed.
+    /// Makes the next progress of a job due, since a write has failed.
     pub(crate) fn progress_was_not_written(&self, token: u64) {
         self.change(|live| {
             let shown = live.running.get_mut(&token).and_then(|holder| holder.shown.as_mut());
@@ -47,7 +43,7 @@ impl QueueState {
         });
     }
 
-    /// Returns the progress that the holder of a lease shows.
+    /// Returns the progress that a running job shows.
     pub(crate) fn shown(&self, token: u64) -> Option<JobProgress> {
         self.look(|live| Some(live.running.get(&token)?.shown.as_ref()?.progress.clone()))
     }
@@ -66,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_is_written_at_first_and_then_from_time_to_time() {
+    fn progress_is_written_at_once_then_twice_a_second() {
         assert!(is_due(None) && is_due(Some(PACE)));
         assert!(!is_due(Some(PACE - Duration::from_nanos(1))));
     }

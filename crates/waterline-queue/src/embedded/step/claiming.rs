@@ -14,11 +14,11 @@ use crate::types::row::Row;
 use crate::types::wanted::Wanted;
 use waterline::BoxError;
 
-/// The entries that a claim of some jobs alone reads first. Mostly one of them is such a job.
+/// The number of entries that a selective claim reads first. Mostly one of them will do.
 const FIRST_LOOKS: usize = 4;
 
 impl Step<'_, '_> {
-    /// Claims the next job among these.
+    /// Claims the next wanted job.
     pub(crate) fn claim(&mut self, wanted: &Wanted) -> Result<ClaimResult, BoxError> {
         if self.txn.staged.head.is_paused(self.txn.at.wall) {
             return Ok(ClaimResult::Nothing);
@@ -35,7 +35,7 @@ impl Step<'_, '_> {
         };
         let has_found = self.find_lost()?;
         let claim = if has_found && matches!(claim, ClaimResult::Nothing) { ClaimResult::Again } else { claim };
-        // A job may be about to become ready, since others have ended.
+        // Ends that are still to be told may make a job ready.
         let is_last = self.txn.staged.from.of(List::Untold) == u64::MAX;
         Ok(if matches!(claim, ClaimResult::Nothing) && !is_last { ClaimResult::Again } else { claim })
     }
@@ -55,7 +55,7 @@ impl Step<'_, '_> {
                 }
             }
             let Some(lane) = lane else { return self.claim_early(wanted) };
-            // The entry that is claimed now is read below, so it is deleted with a later range.
+            // The entry claimed now is read below, so a later range deletes it.
             self.txn.delete_behind(lane)?;
             let index = self.txn.staged.head.lanes[lane].next;
             let claim = match self.txn.entry(lane, index)? {
@@ -73,8 +73,8 @@ impl Step<'_, '_> {
         Ok(ClaimResult::Again)
     }
 
-    /// Claims a job. `Again`: it is not to run now, and a ready one has left its place. `Nothing`:
-    /// the limit of the queue is full, or it is to run alone and others run; nothing was changed.
+    /// Claims a job. `Again`: it does not run now, and has left its place if it was ready.
+    /// `Nothing`: the queue is full, or the job has to run alone and others run; nothing changed.
     pub(super) fn claim_job(&mut self, id: JobId, row: Row) -> Result<ClaimResult, BoxError> {
         if row.extras.is_some()
             && let Some(end) = self.unrun(&id, &row)
@@ -92,7 +92,7 @@ impl Step<'_, '_> {
         }
     }
 
-    /// Begins a job that has its places. `Again`: it has no payload, so it is dead.
+    /// Begins a job that has its places. `Again`: its payload is missing, so it is dead.
     pub(super) fn begin(&mut self, id: JobId, mut row: Row) -> Result<ClaimResult, BoxError> {
         let Some(payload) = self.txn.batch.get(&self.txn.queue.rows, &self.txn.queue.keys.payload(&id))? else {
             self.txn.release_limits(&row)?;
@@ -108,7 +108,7 @@ impl Step<'_, '_> {
         }
         self.txn.leave(&id, &row)?;
         row.state = JobState::Running;
-        // This run does what was asked for up to now.
+        // This run covers every push up to now.
         row.resubmit = row.resubmit.filter(|due| *due > self.txn.at.wall);
         row.resubmitted = if row.resubmit.is_some() { row.resubmitted } else { 0 };
         self.txn.head().claims += 1;
@@ -117,12 +117,12 @@ impl Step<'_, '_> {
         Ok(ClaimResult::Job(Box::new(Claimed { queue: self.txn.queue.keys.0, id, row, payload })))
     }
 
-    /// True if the job is to be claimed without others, and others are claimed.
+    /// True if the job has to be claimed alone, and others are claimed in this turn.
     pub(super) fn is_no_company(&self, row: &Row) -> bool {
         row.is_claimed_alone() && self.has_claimed
     }
 
-    /// Claims a job among these, which may stand behind others.
+    /// Claims a wanted job, which may be behind others.
     fn claim_wanted(&mut self, wanted: &Wanted) -> Result<ClaimResult, BoxError> {
         for _ in 0..AT_ONCE {
             if let Some(claim) = self.look_for(wanted)? {
@@ -132,8 +132,7 @@ impl Step<'_, '_> {
         Ok(ClaimResult::Again)
     }
 
-    /// Looks for a job among these. `None`: one has ended instead, which may have made another one
-    /// ready that comes before those that were looked at.
+    /// Looks for a wanted job. `None`: one has ended or moved instead: look again from the start.
     fn look_for(&mut self, wanted: &Wanted) -> Result<Option<ClaimResult>, BoxError> {
         let held = self.wanted_turn(wanted)?;
         let claims = self.txn.staged.head.claims;
@@ -154,17 +153,17 @@ impl Step<'_, '_> {
         if let Some((index, _)) = held {
             return match self.turn_at(index, wanted.kinds.as_deref())? {
                 NextHeld::Job(held) => self.claim_held(*held).map(Some),
-                // A job of the ready log has taken its place.
+                // Its turn has passed meanwhile: look again.
                 NextHeld::Passed | NextHeld::Others | NextHeld::Gap => Ok(None),
             };
         }
-        // They are deleted now, so the next look sees what is behind them.
+        // The stale entries are deleted, so the next look sees what is behind them.
         if found_stale { Ok(Some(ClaimResult::Again)) } else { self.claim_early(wanted).map(Some) }
     }
 
-    /// Claims a job among the first ones of a ready log. Entries that are stale are deleted: each
-    /// look begins at the front, which moves on only if everything there has gone. `None`: none of
-    /// them is such a job. `Again`: one has ended.
+    /// Claims a wanted job among the first ones of a ready log. `None`: there is none. `Again`: one
+    /// has ended instead. Stale entries are deleted, since each look begins at the front, which
+    /// moves on only past gaps.
     fn claim_in_lane(
         &mut self,
         lane: usize,
@@ -212,11 +211,11 @@ impl Step<'_, '_> {
         Ok(None)
     }
 
-    /// Claims the scheduled job that is due first among these, if they are wanted before their
+    /// Claims the wanted scheduled job that is due first, if the claim takes jobs before their
     /// time. No ready one is there.
     pub(super) fn claim_early(&mut self, wanted: &Wanted) -> Result<ClaimResult, BoxError> {
         let Head { held, counts, lanes, claims, .. } = &self.txn.staged.head;
-        // A ready job that is in no log has lost its entry.
+        // A ready job in no log has lost its entry.
         let is_empty = *held == 0 && self.txn.staged.kinds.is_empty() && lanes::lane(lanes, *claims).is_none();
         self.txn.has_lost |= is_empty && counts[JobState::Ready.number()] > 0;
         let Some(most) = wanted.early(self.txn.at.wall) else { return Ok(ClaimResult::Nothing) };
@@ -230,8 +229,8 @@ impl Step<'_, '_> {
                 continue;
             };
             match self.claim_job(id.clone(), row)? {
-                // A job that a limit has no place for stays where it is, since it is not due. One
-                // that has ended makes a place in the list, and others may have waited for it.
+                // A job that a limit has no place for stays, since it is not due. One that has
+                // ended makes room in the list, and others may have waited for it.
                 ClaimResult::Again => {
                     has_ended |= self.txn.row(&id)?.is_none_or(|row| row.state != JobState::Scheduled)
                 }

@@ -1,4 +1,4 @@
-//! Jobs that cannot be read, and that are removed or replaced.
+//! The removal and replacement of jobs that cannot be read.
 
 use crate::embedded::keys::{List, split_entry};
 use crate::embedded::step::Step;
@@ -8,8 +8,8 @@ use waterline::BoxError;
 use waterline::seam::KeyRange;
 
 impl Step<'_, '_> {
-    /// Returns the row of a job whose id is pushed once more. One that cannot be read is removed,
-    /// since the push takes its place.
+    /// Returns the row of a job whose id is pushed again. One that cannot be read is removed, since
+    /// the push takes its place.
     pub(super) fn row_to_replace(&mut self, id: &str) -> Result<Option<Row>, BoxError> {
         match self.txn.row(id) {
             Err(error) if is_damage(&error) => self.remove_damaged(id).map(|()| None),
@@ -17,8 +17,8 @@ impl Step<'_, '_> {
         }
     }
 
-    /// Removes a job whose row cannot be read. Its row does not say in which state it is counted,
-    /// so all jobs are counted anew. Its entries are stale from now on.
+    /// Removes a job whose row cannot be read. As the row does not say which state counts it, all
+    /// jobs are counted again. Its entries turn stale.
     pub(super) fn remove_damaged(&mut self, id: &str) -> Result<(), BoxError> {
         let (queue, keys) = (self.txn.queue, self.txn.queue.keys);
         for key in [keys.row(id), keys.payload(id), keys.data(id), keys.meta(id), keys.progress(id)] {
@@ -29,7 +29,7 @@ impl Step<'_, '_> {
         self.end_waits_for(id)?;
         self.txn.note_gone(id)?;
         self.txn.release_leases(id, None)?;
-        // Time never comes to this list.
+        // No sweep ever removes entries of this list.
         let (from, to) = (keys.entries_from(List::Waiting, 0), keys.entries_end(List::Waiting));
         let mut waits = Vec::new();
         for pair in self.txn.batch.rows(&queue.entries, KeyRange { from, to: Some(to) }) {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_whose_row_is_damaged_is_set_aside_until_somebody_removes_it() {
+    fn a_damaged_job_is_set_aside_until_removed() {
         let queue = queue();
         queue.damage("b");
         for id in ["a", "c"] {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_push_takes_the_place_of_a_damaged_job_whose_worker_then_loses_it() {
+    fn a_push_replaces_a_damaged_job_and_halts_its_worker() {
         let queue = queue();
         let mut leases: Vec<_> = (0..2).map(|_| queue.accept(Accept::new()).unwrap().unwrap()).collect();
         queue.damage("b");
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_lease_whose_row_is_damaged_says_so_and_leaves_the_lease_as_it_was() {
+    fn ending_a_damaged_job_fails_and_keeps_its_lease() {
         let queue = queue();
         let mut leases: Vec<_> = (0..2).map(|_| queue.accept(Accept::new()).unwrap().unwrap()).collect();
         queue.damage("b");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_job_that_nobody_has_come_across_hides_no_other_one_and_holds_up_no_call_for_many() {
+    fn an_unnoticed_damaged_job_hides_and_blocks_nothing() {
         let clock = Clock::manual(SystemTime::UNIX_EPOCH);
         let options = QueueOptions::default().clock(clock.clone()).limit(Limit::kind("held").at_once(1));
         let queue = Queue::open(&Store::in_memory(), "q", options).unwrap();
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_job_has_one_line_in_the_log_and_leaves_its_count_once_however_many_entries_it_has() {
+    fn a_damaged_job_is_logged_and_uncounted_once() {
         for expires in [5, 9] {
             let clock = Clock::manual(SystemTime::UNIX_EPOCH);
             let disk = Disk::default();
@@ -215,7 +215,7 @@ mod tests {
             };
             assert_eq!(look(&queue), (0, 0, 2));
             clock.advance(Duration::from_secs(5));
-            // That it expires does not say if it is scheduled.
+            // An entry of an expiry does not say whether the job is scheduled.
             let is_seen = u64::from(expires == 5);
             assert_eq!(look(&queue), (is_seen as usize, is_seen, 2));
             clock.advance(Duration::from_secs(4));
@@ -226,7 +226,7 @@ mod tests {
             let queue = Queue::open(&again.open(&Store::options()).unwrap(), "q", options).unwrap();
             assert_eq!(look(&queue), (0, 1, 0));
             assert_eq!(queue.list(JobState::Damaged, None, 9).unwrap().len(), 1);
-            // A row that somebody restores makes it an ordinary job at the next start.
+            // With its row restored, it is an ordinary job at the next start.
             queue.damage("b");
             let again = Disk::default();
             again.put(&disk.records());
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_job_leaves_the_count_of_the_state_that_it_is_in_although_an_older_entry_is_met_first() {
+    fn a_stale_entry_does_not_mislead_the_damage_count() {
         let clock = Clock::manual(SystemTime::UNIX_EPOCH);
         let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default().clock(clock.clone())).unwrap();
         let job = |id: &str| NewJob::new("k", &()).unwrap().id(id);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_job_that_cannot_be_read_hides_no_other_job() {
+    fn an_unreadable_part_of_a_job_hides_no_other_job() {
         let queue = queue();
         queue.set_meta("b", "k", Some(1.into())).unwrap();
         let (state, mut batch) = (queue.state_of(), waterline::seam::Records::default());
@@ -274,16 +274,16 @@ mod tests {
     }
 
     #[test]
-    fn the_removal_of_a_damaged_job_is_an_end_and_a_damaged_job_that_waits_holds_up_no_end() {
+    fn damaged_jobs_hold_up_no_dependents() {
         let queue = queue();
         let push = |id: &str, after: &str| queue.push(NewJob::new("k", &()).unwrap().id(id).after([after])).unwrap();
         push("d", "b");
-        // It stays damaged: once none is left, each wait is looked at.
+        // It stays damaged: once no damaged job is left, each wait is checked.
         queue.damage("c");
         queue.damage("b");
         queue.remove("b").unwrap();
         assert_eq!(queue.state("d").unwrap(), Some(JobState::Ready));
-        // Its row is gone, and it counts as a job that was.
+        // Its row is gone, and it counts as ended.
         push("e", "b");
         assert_eq!(queue.state("e").unwrap(), Some(JobState::Ready));
         for (id, after) in [("b", "a"), ("f", "a"), ("g", "b")] {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_running_job_whose_row_is_damaged_is_set_aside_at_a_new_start_and_its_lease_ends() {
+    fn restart_sets_a_damaged_job_aside_and_ends_its_lease() {
         let queue = queue();
         let mut leases: Vec<_> = (0..2).map(|_| queue.accept(Accept::new()).unwrap().unwrap()).collect();
         queue.damage("b");
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_running_job_whose_entry_names_a_damaged_one_is_found_at_a_new_start() {
+    fn restart_finds_a_running_job_with_a_wrong_entry() {
         let queue = queue();
         let _leases: Vec<_> = (0..2).map(|_| queue.accept(Accept::new()).unwrap().unwrap()).collect();
         queue.damage("c");

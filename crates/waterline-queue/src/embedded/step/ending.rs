@@ -14,14 +14,14 @@ use tracing::Level;
 use waterline::BoxError;
 
 impl Step<'_, '_> {
-    /// Notes that the runner stops while the job runs. If the process ends now, that is no crash.
+    /// Notes that the runner stops while the job runs: if the process ends now, that is no crash.
     pub(crate) fn note_stop(&mut self, id: &str, token: u64) -> Result<(), BoxError> {
         let mut row = self.txn.leased(id, token)?;
         row.extras_mut().is_stopping = true;
         Ok(self.txn.write_row(id, &row)?)
     }
 
-    /// Ends an attempt. Returns the state that the job has then; `None`: its row is gone.
+    /// Ends an attempt. Returns the new state of the job; `None`: its row is gone.
     pub(crate) fn end(
         &mut self,
         id: &str,
@@ -34,7 +34,7 @@ impl Step<'_, '_> {
             Ok(row) => self.end_row(id, row, end, data, run),
             Err(error) => {
                 if is_damage(&error) {
-                    // For a caller who goes on with others. Otherwise nothing is written.
+                    // This is written only if the caller goes on with other ends.
                     self.txn.set_aside(id, Some(JobState::Running), &error)?;
                     self.txn.release_leases(id, Some(token))?;
                 }
@@ -43,11 +43,10 @@ impl Step<'_, '_> {
         }
     }
 
-    /// Takes back a job whose worker was silent, or has stopped. One that cannot be read is set
-    /// aside.
+    /// Takes back a job whose worker was silent or has stopped, or sets it aside if damaged.
     pub(crate) fn take_back(&mut self, id: &str, token: u64, is_stopping: bool, run: &Run) -> Result<(), BoxError> {
         let Some(row) = self.txn.row_in(JobState::Running, id)?.filter(|row| row.has_lease(token)) else {
-            // The lease is over, or its entry was damaged and nobody could tell whose it was.
+            // The lease is over, or its damaged entry did not say whose it was.
             return self.txn.release_leases(id, Some(token));
         };
         let is_stopping = is_stopping || row.extras().is_stopping;
@@ -95,7 +94,7 @@ impl Step<'_, '_> {
         let is_crash = end == End::Crashed;
         let is_suspect = ends::is_suspect(row.extras().is_suspect, row.crashes, &end);
         let next = ends::next(&past, end, self.txn.at.wall, chance);
-        // An attempt that has failed has not done what was asked for meanwhile.
+        // A failed attempt has not covered a push made meanwhile, so the row keeps that.
         let again = if matches!(next, Next::Wait { .. }) { 0 } else { row.take_resubmit() };
         let kept = match next {
             Next::Finish => {
@@ -104,7 +103,7 @@ impl Step<'_, '_> {
             }
             Next::Die { failures, crashes, error } => {
                 if is_crash {
-                    // Nobody is there who asked for it.
+                    // No worker is left to log it.
                     self.txn.log(Level::WARN, id, &row, |job| Line::Died { job, error: error.clone() });
                 }
                 (row.state, row.failures, row.crashes, row.error) = (JobState::Dead, failures, crashes, error);
@@ -135,7 +134,7 @@ impl Step<'_, '_> {
             self.settle(id, &mut row, false)?;
         }
         if kept.is_none() {
-            // Nobody can requeue it, so it holds up nobody.
+            // It can never be requeued, so no job waits for it any more.
             self.end_waits(id, &mut row, false)?;
             self.txn.erase(id, &row)?;
             return Ok(None);
@@ -144,9 +143,8 @@ impl Step<'_, '_> {
         Ok(Some(row.state))
     }
 
-    /// Ends a job that waits and is not to run: it is dead, or it finished without a run. One that
-    /// dies before all that it waits for have ended keeps their ids, for the day when somebody
-    /// requeues it.
+    /// Ends a job that waits without running it: it is dead, or finished as skipped. One that dies
+    /// before all that it waits for have ended keeps their ids, for a requeue.
     pub(super) fn end_unrun(&mut self, id: &str, mut row: Row, end: Unrun) -> Result<(), BoxError> {
         let options = &self.txn.queue.options;
         let after = row.extras().after;
@@ -186,8 +184,8 @@ impl Step<'_, '_> {
         Ok(self.txn.enter(id, &mut row)?)
     }
 
-    /// Does what the end of a job brings to others. Its state is the one that it has from now on,
-    /// or had when it was removed.
+    /// Does what the end of a job means to others: releases its mark, and tells jobs that wait.
+    /// `row.state` is the new state, or the one in which it was removed.
     pub(super) fn settle(&mut self, id: &str, row: &mut Row, is_removed: bool) -> Result<(), BoxError> {
         let Some(extras) = &row.extras else { return Ok(()) };
         if let Some(expires) = extras.expires {
@@ -197,7 +195,7 @@ impl Step<'_, '_> {
         self.end_waits(id, row, !is_removed && row.state == JobState::Dead)
     }
 
-    /// Returns the end of a job that is not to run at all.
+    /// Returns how a job ends that need not run at all.
     pub(super) fn unrun(&mut self, id: &str, row: &Row) -> Option<Unrun> {
         match row.extras().expires {
             Some(expires) if expires <= self.txn.at.wall => Some(Unrun::expired()),
@@ -206,7 +204,7 @@ impl Step<'_, '_> {
     }
 }
 
-/// The end of a job that is not to run.
+/// The end of a job that does not run.
 #[derive(Clone, Debug)]
 pub(super) enum Unrun {
     Skipped(Skipped),
@@ -214,7 +212,7 @@ pub(super) enum Unrun {
 }
 
 impl Unrun {
-    /// The end of a job that no worker has taken in time.
+    /// The end of a job that no worker took in time.
     pub(super) fn expired() -> Self {
         Self::Dead("it expired: no worker had taken it in time".to_owned())
     }

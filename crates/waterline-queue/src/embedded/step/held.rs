@@ -1,4 +1,4 @@
-//! The turns of jobs that a limit has held: the log of limits that have a place.
+//! Claims of held jobs: the limits in the freed log take turns.
 
 use crate::embedded::codec::head::FREED;
 use crate::embedded::step::{ClaimResult, Step};
@@ -11,14 +11,14 @@ use crate::types::wanted::{Wanted, is_among};
 use waterline::BoxError;
 
 impl Step<'_, '_> {
-    /// Looks at the first limit of the log. A limit leaves it when it has no place or no job; one
-    /// whose job is claimed goes to its end. So limits take turns.
+    /// Looks at the first limit of the freed log. A limit leaves the log when it has no place or no
+    /// job; one whose job is claimed goes to the end. So limits take turns.
     pub(super) fn turn(&mut self) -> Result<NextHeld, BoxError> {
         self.txn.delete_behind(FREED)?;
         self.turn_at(self.txn.staged.head.log(FREED).next, None)
     }
 
-    /// Looks for the first limit whose job is wanted, and returns its place in the log and the
+    /// Looks for the first limit whose job is wanted. Returns its place in the log, and the
     /// priority of that job. The limits before it keep their turns.
     pub(super) fn wanted_turn(&mut self, wanted: &Wanted) -> Result<Option<(u64, usize)>, BoxError> {
         if !self.txn.staged.head.has_freed() {
@@ -49,7 +49,7 @@ impl Step<'_, '_> {
         Ok(None)
     }
 
-    /// Looks at the limit at this place of the log, for a claim of these kinds; `None`: of all.
+    /// Looks at a limit in the freed log, for a claim of these kinds; `None`: of all.
     pub(super) fn turn_at(&mut self, index: u64, kinds: Option<&[String]>) -> Result<NextHeld, BoxError> {
         let queue = self.txn.queue;
         let Some(name) = self.txn.batch.get(&queue.entries, &queue.keys.ready(FREED, index))? else {
@@ -59,7 +59,7 @@ impl Step<'_, '_> {
         let (name, mut cache) = (id_in(name), LimitCache::default());
         let turn = cache.open(&mut self.txn, &name)?;
         if !cache.record(turn).called {
-            // The entry was damaged, so another limit was to have its turn.
+            // This limit is not meant to be here, so the entry of another one was damaged.
             return self.txn.call_limits_anew();
         }
         if cache.record(turn).held == 0 || cache.record(turn).waits.is_some() || !cache.at(turn).has_room() {
@@ -83,8 +83,7 @@ impl Step<'_, '_> {
         }
     }
 
-    /// Looks at the first job of a limit whose turn it is. It is in this log: that of the limit, or
-    /// of a key that waits for it.
+    /// Looks at the first job of the limit `turn`. `log` is that limit or a key that waits for it.
     fn look_at_held(
         &mut self,
         mut cache: LimitCache,
@@ -100,7 +99,7 @@ impl Step<'_, '_> {
         let (names, cost) = (self.txn.queue.limits.names(&row), row.extras().cost);
         let name = cache.at(turn).name.clone();
         if turn != log && names.kind.as_ref() != Some(&name) {
-            // The first job of the key was another one when the key began to wait.
+            // When the key began to wait, another job was its first.
             cache.leave_line(&mut self.txn, log)?;
             return self.txn.passed(cache);
         }
@@ -119,7 +118,7 @@ impl Step<'_, '_> {
                 }
             } else if !has_place || cache.record(at).held > 0 {
                 if names.key.as_ref() == Some(other) {
-                    // The keys had no limit when this job was held.
+                    // When this job was held, keys had no limit.
                     cache.take_out(&mut self.txn, &name, row.place)?;
                     cache.hold(&mut self.txn, at, &id, &row)?;
                     return self.txn.passed(cache);

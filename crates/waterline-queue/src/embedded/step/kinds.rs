@@ -1,4 +1,4 @@
-//! Claims of some kinds: the jobs of other kinds that they meet go into the lines of those kinds.
+//! Claims of some kinds: jobs of other kinds that they meet go into the lines of those kinds.
 
 use crate::embedded::step::{ClaimResult, Step};
 use crate::embedded::txn::LOOKS;
@@ -8,14 +8,13 @@ use crate::types::wanted::Wanted;
 use waterline::BoxError;
 
 impl Step<'_, '_> {
-    /// Claims the first job of these kinds, whatever is before it. `Again`: so far it has met jobs
-    /// of other kinds alone.
+    /// Claims the first job of these kinds, whatever is before it. `Again`: none was met yet.
     pub(super) fn claim_of_kinds(&mut self, wanted: &Wanted) -> Result<ClaimResult, BoxError> {
         for _ in 0..LOOKS {
             let claims = self.txn.staged.head.claims;
             let held = self.wanted_turn(wanted)?;
             let ready = lanes::lane(&self.txn.staged.head.lanes, claims);
-            // Those in a line came before all that are still in the ready log of their priority.
+            // Jobs in a line come before all in the ready log of their priority.
             let line = self.txn.first_in_lines(wanted)?.filter(|line| lanes::is_before(line.lane, ready, claims));
             let first = line.as_ref().map(|line| line.lane).or(ready);
             if let Some((index, priority)) = held
@@ -40,7 +39,7 @@ impl Step<'_, '_> {
 
     /// Claims the first job of a ready log, or puts it into the line of its kind.
     fn claim_front(&mut self, lane: usize, wanted: &Wanted) -> Result<ClaimResult, BoxError> {
-        // The entry that is claimed now is read below, so it is deleted with a later range.
+        // The entry claimed now is read below, so a later range deletes it.
         self.txn.delete_behind(lane)?;
         let index = self.txn.staged.head.lanes[lane].next;
         let claim = match self.txn.entry(lane, index)? {

@@ -21,7 +21,7 @@ impl Step<'_, '_> {
         }
         let mut pushed = others.iter().map(|push| self.push(push)).collect::<Result<Vec<_>, _>>()?;
         let mut last = last.clone();
-        // A twin that is there already stands for the job that was to be pushed.
+        // A twin that is there already stands for the pushed job.
         last.after.extend(pushed.iter().map(|pushed| pushed.id.clone()));
         last.after.sort_unstable();
         last.after.dedup();
@@ -36,11 +36,11 @@ impl Step<'_, '_> {
             let next = &mut self.txn.head().next_id;
             *next = (*next).max(number + 1);
         }
-        // An id that the queue has just made is in no row.
+        // An id that the queue just made has no row.
         let old = if made.is_some() { None } else { self.row_to_replace(id)? };
         let waits = self.txn.waits(id, push, old.as_ref())?;
-        // Also a job of the same id is a twin: a client that pushes once more, since it has heard
-        // no answer, must not make the work be done twice.
+        // A job of the same id is a twin, too: a client that pushes again because it got no answer
+        // must not cause the work to be done twice.
         if let Some(twin) = self.txn.twin_of(id, new)? {
             return self.push_to_twin(twin, push);
         }
@@ -64,9 +64,8 @@ impl Step<'_, '_> {
         }
     }
 
-    /// Makes pushes of the user's, if there is room for all of them. Before that, the caller does
-    /// what time has brought: what was due before them is before them, and what has expired makes
-    /// room.
+    /// Makes pushes of a caller, if there is room for all of them. The caller runs maintenance
+    /// first: jobs due before come first, and expired ones make room.
     pub(crate) fn push_bounded(&mut self, pushes: &[Push], pushed: &mut Vec<Pushed>) -> Result<(), BoxError> {
         self.room = Room::Now;
         let is_batch = pushes.iter().any(|push| push.awaited_by.is_some());
@@ -92,8 +91,8 @@ impl Step<'_, '_> {
         }
     }
 
-    /// Puts a job into the place of a new one, or of an old one of its id. One that is moved keeps
-    /// its failures, or a push now and then would keep a job alive that fails for ever.
+    /// Places a job that is new or replaces the old one of its id. A moved job keeps its failures:
+    /// otherwise a push now and then would keep a job alive that fails forever.
     fn place(
         &mut self,
         id: &str,
@@ -147,7 +146,7 @@ impl Step<'_, '_> {
         Ok(pushed(id, if is_moved { PushOutcome::Rescheduled } else { PushOutcome::Added }))
     }
 
-    /// Treats a job that has a twin, as [`Clash`] says.
+    /// Treats the push of a job that has a twin, as [`Clash`] says.
     fn push_to_twin(&mut self, Twin { id, row }: Twin, push: &Push) -> Result<Pushed, BoxError> {
         let due = push.row.due;
         match (push.clash, row) {
@@ -163,7 +162,7 @@ impl Step<'_, '_> {
         }
     }
 
-    /// Makes a job due at another time. All else of it stays.
+    /// Makes a job due at another time, and changes nothing else.
     fn make_due(&mut self, id: &str, old: Row, due: u64, named: bool) -> Result<(), BoxError> {
         self.txn.leave(id, &old)?;
         let mut row = Row { state: ends::waiting(due, self.txn.at.wall), due, named, ..old };
@@ -183,7 +182,7 @@ impl Step<'_, '_> {
     }
 }
 
-/// Lets those who wait for the old job wait for the new one in its place.
+/// Makes jobs that wait for the old job wait for the new one in its place.
 fn inherit_lists(row: &mut Row, old: &Row) {
     let (awaited, held_up) = (old.extras().awaited, old.extras().held_up);
     if awaited.is_some() || held_up.is_some() {

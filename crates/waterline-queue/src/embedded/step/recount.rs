@@ -1,5 +1,5 @@
-//! A look at all rows, once something was damaged: the jobs of each state are counted anew, and a
-//! job that lost its entry gets another one. It takes a while if the jobs are many.
+//! The count of all rows after damage was met: the jobs of each state are counted again, and a job
+//! that lost its entry gets another one. With many jobs it takes a while.
 
 use crate::embedded::keys::{List, id_of_row};
 use crate::embedded::step::Step;
@@ -12,29 +12,28 @@ use std::collections::{HashMap, HashSet};
 use waterline::BoxError;
 use waterline::seam::KeyRange;
 
-/// The rows that are in memory at once.
+/// The number of rows read at once.
 const CHUNK: usize = 1000;
 
-/// The jobs that were counted.
+/// What was counted so far.
 #[derive(Default)]
 struct Counted {
     counts: [u64; JobState::ALL.len()],
-    /// The jobs that each limit holds.
+    /// The number of jobs that each limit holds.
     held: HashMap<String, u64>,
     running: Vec<Row>,
-    /// The lists of those who wait for a job.
+    /// The lists of jobs that wait for another.
     lists: HashSet<u64>,
 }
 
 impl Step<'_, '_> {
-    /// Counts all jobs anew if a damaged entry was met. Returns whether it did.
+    /// Counts all jobs again if a damaged entry was met. Returns whether it did.
     pub(super) fn find_lost(&mut self) -> Result<bool, BoxError> {
         let has_lost = std::mem::take(&mut self.txn.has_lost);
         if has_lost { self.recount().map(|()| true) } else { Ok(false) }
     }
 
-    /// Counts all jobs anew. Each one that cannot be read is set aside, and each one that has lost
-    /// its entry gets another one.
+    /// Counts all jobs again, sets damaged ones aside, and gives lost ones a new entry.
     pub(super) fn recount(&mut self) -> Result<(), BoxError> {
         let (queue, all) = (self.txn.queue, KeyRange::prefix(&self.txn.queue.keys.all_rows()));
         let (mut from, mut counted) = (all.from, Counted::default());
@@ -49,7 +48,7 @@ impl Step<'_, '_> {
             from = [last, &[0][..]].concat();
         }
         self.txn.head().counts = counted.counts;
-        // From now on no state counts them.
+        // From now on, no state counts these.
         for id in self.txn.all_damaged()? {
             let key = queue.keys.entry(List::Damaged, 0, &id);
             if let Some(value) = self.txn.batch.get(&queue.entries, &key)?.filter(|value| value.first() != Some(&GONE))
@@ -63,7 +62,7 @@ impl Step<'_, '_> {
 
     fn count_job(&mut self, id: &str, counted: &mut Counted) -> Result<(), BoxError> {
         let Some(row) = self.txn.row_in(None, id)? else { return Ok(()) };
-        // Somebody has restored its row.
+        // Its row may have been restored.
         self.txn.forget_damaged(id)?;
         let row = if self.txn.has_entry(id, &row)? { Some(row) } else { self.enter_again(id, row)? };
         if let Some(row) = row {
@@ -77,7 +76,7 @@ impl Step<'_, '_> {
         Ok(())
     }
 
-    /// Enters a job that has lost its entry into the list of its state. Returns its row.
+    /// Enters a job that lost its entry into the place of its state. Returns its row.
     fn enter_again(&mut self, id: &str, mut row: Row) -> Result<Option<Row>, BoxError> {
         if row.state == JobState::Running {
             // A worker of this process goes on with it. Otherwise it ran when its process died.

@@ -1,5 +1,4 @@
-//! Dead jobs that run again. One that died while it waited for others waits for them again, as far
-//! as they live.
+//! Dead jobs that run again. One that died while waiting waits again for jobs that still live.
 
 use crate::embedded::step::Step;
 use crate::types::job::{JobId, JobState};
@@ -7,8 +6,8 @@ use crate::types::row::Row;
 use waterline::BoxError;
 
 impl Step<'_, '_> {
-    /// Requeues these dead jobs, and returns their number. One that is gone by now, or no longer
-    /// dead, is no error. A job waits only for those that come before it, or live already.
+    /// Requeues these dead jobs, and returns how many. One that is gone or no longer dead by now is
+    /// no error. A job waits only for jobs that come before it or live already.
     pub(crate) fn requeue_all(&mut self, ids: &[JobId]) -> Result<u64, BoxError> {
         let mut count = 0;
         for id in ids {
@@ -19,8 +18,8 @@ impl Step<'_, '_> {
         Ok(count)
     }
 
-    /// Makes a dead job ready, as if it were pushed anew, or lets it wait for those that it waited
-    /// for when it died, if they live. Returns false if it is not dead.
+    /// Makes a dead job ready, as if it were pushed again, or waiting if jobs live that it waited
+    /// for when it died. Returns false if it is not dead.
     pub(crate) fn requeue(&mut self, id: &str) -> Result<bool, BoxError> {
         let row = self.txn.row(id)?.ok_or_else(|| self.txn.queue.not_found(id))?;
         if row.state != JobState::Dead {
@@ -32,7 +31,7 @@ impl Step<'_, '_> {
         let mut row = Row { state, failures: 0, crashes: 0, due: 0, named: false, ..row };
         self.txn.begin_anew(&mut row);
         if let Some(extras) = &mut row.extras {
-            // Somebody wants it to run, however late it is.
+            // A requeued job is to run however late it is.
             (extras.expires, extras.after) = (None, 0);
         }
         self.txn.clear_progress(id, &mut row)?;

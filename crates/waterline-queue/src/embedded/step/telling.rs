@@ -1,4 +1,4 @@
-//! The ends of jobs, told to those that wait for them.
+//! The ends of jobs, told to the jobs that wait for them.
 
 use crate::embedded::keys::{List, split_awaits, split_ending, split_waiting};
 use crate::embedded::step::Step;
@@ -14,10 +14,7 @@ use waterline::BoxError;
 use waterline::seam::{KeyRange, prefix_end};
 
 impl Step<'_, '_> {
-    // The end.
-
-    /// Tells the end of a job to those who wait for it: to some of them now, and to the rest in
-    /// later batches.
+    /// Tells the end of a job to jobs that wait for it: some now, the rest in later batches.
     pub(super) fn end_waits(&mut self, id: &str, row: &mut Row, died: bool) -> Result<(), BoxError> {
         let extras = row.extras();
         if extras.awaited.is_none() && (extras.held_up.is_none() || died) {
@@ -26,8 +23,8 @@ impl Step<'_, '_> {
         let extras = row.extras_mut();
         let lists = [extras.awaited.take(), if died { None } else { extras.held_up.take() }];
         self.endings.extend(lists.iter().flatten().map(|list| UntoldEnd::new(*list, id, died)));
-        // A job that dies with the one that it waited for comes here too. Its own end is told by
-        // the loop of the first one, so a long chain needs no deep stack.
+        // A job that dies because of this end comes here, too. The outer loop tells its end, so a
+        // long chain needs no deep stack.
         if std::mem::replace(&mut self.is_telling, true) {
             return Ok(());
         }
@@ -41,7 +38,7 @@ impl Step<'_, '_> {
         Ok(())
     }
 
-    /// Goes on to tell ends that had too many jobs waiting for them, to this number of jobs.
+    /// Continues to tell ends that too many jobs waited for, to up to `most` jobs.
     pub(super) fn tell_untold(&mut self, mut most: usize) -> Result<(), BoxError> {
         self.is_telling = true;
         while most > 0 {
@@ -62,7 +59,8 @@ impl Step<'_, '_> {
             if is_all && self.txn.batch.rows(&self.txn.queue.rows, all).next().is_none() {
                 self.txn.remove_entry(List::Untold, list, &entry)?;
             } else {
-                // The place to go on from was damaged if it has passed some.
+                // Rows left after all were told: the place to go on from was damaged, so start
+                // over.
                 ending.last = if is_all { JobId::new() } else { ending.last };
                 self.txn.put_untold(&ending)?;
             }
@@ -74,7 +72,7 @@ impl Step<'_, '_> {
         Ok(())
     }
 
-    /// Tells an end to those in its list, as long as `most` allows. Returns true if these are all.
+    /// Tells an end to up to `most` jobs in its list. Returns whether these are all.
     fn tell_list(&mut self, ending: &mut UntoldEnd, most: &mut usize) -> Result<bool, BoxError> {
         let from = self.txn.queue.keys.waiting(ending.list, &ending.last);
         let to = prefix_end(&self.txn.queue.keys.waiting(ending.list, ""));
@@ -94,7 +92,6 @@ impl Step<'_, '_> {
         Ok(is_all)
     }
 
-    /// Tells an end to one job.
     fn tell_one(&mut self, UntoldEnd { list, of, died, .. }: &UntoldEnd, id: &str) -> Result<(), BoxError> {
         let (queue, awaits) = (self.txn.queue, self.txn.queue.keys.awaits(id, *list));
         self.txn.delete(self.txn.rows(), &queue.keys.waiting(*list, id))?;
@@ -102,7 +99,7 @@ impl Step<'_, '_> {
             return Ok(());
         }
         let row = self.txn.row_in(JobState::Waiting, id)?;
-        // One that is dead by now keeps its records.
+        // A job that is dead by now keeps its records.
         let Some(mut row) = row.filter(|row| row.state == JobState::Waiting) else { return Ok(()) };
         if row.extras().on_dead.effect(*died) == Effect::Dies {
             return self.end_unrun(id, row, Unrun::of_death(of));
@@ -121,8 +118,8 @@ impl Step<'_, '_> {
         Ok(())
     }
 
-    /// Ends the waits in lists that are none of these, those of all jobs: they were for a job whose
-    /// row could not be read, and which has gone. The records that named it are damaged, too.
+    /// Ends the waits in lists that no job has (`lists` are those of all jobs). The job that had
+    /// them is gone, and its row could not be read, nor the records that named it.
     pub(super) fn end_lost_waits(&mut self, lists: &HashSet<u64>) -> Result<(), BoxError> {
         let (queue, keys, mut lost) = (self.txn.queue, self.txn.queue.keys, Vec::new());
         for pair in self.txn.batch.scan(&queue.rows, &keys.all_awaits(None)) {
@@ -139,7 +136,7 @@ impl Step<'_, '_> {
         Ok(())
     }
 
-    /// Tells the removal of a job whose row cannot be read to all who wait for it.
+    /// Tells the removal of a job whose row cannot be read to all jobs that wait for it.
     pub(super) fn end_waits_for(&mut self, of: &str) -> Result<(), BoxError> {
         let mut told = Vec::new();
         for pair in self.txn.batch.scan(&self.txn.queue.rows, &self.txn.queue.keys.all_awaits(None)) {

@@ -1,7 +1,7 @@
-//! The ticks of periodic jobs. A tick is noted in the same batch that has its job, so no crash
-//! makes a second job of it, and none loses it.
+//! The ticks of periodic jobs. The batch that pushes a tick's job notes the tick, so a crash
+//! neither repeats nor loses it.
 
-use crate::embedded::codec::kept::Last;
+use crate::embedded::codec::side_records::Last;
 use crate::embedded::step::Step;
 use crate::rules::due::due;
 use crate::rules::set_back::last_tick;
@@ -14,7 +14,7 @@ use waterline::BoxError;
 use waterline::seam::describe;
 
 impl Step<'_, '_> {
-    /// Makes the jobs of all ticks that are due: so many of each periodic job.
+    /// Pushes the jobs of all ticks that are due: up to `most` of each periodic job.
     pub(super) fn tick(&mut self, most: usize) -> Result<(), BoxError> {
         let mut next = u64::MAX;
         for periodic in self.periodics.clone() {
@@ -24,15 +24,15 @@ impl Step<'_, '_> {
         Ok(())
     }
 
-    /// Makes the jobs of the ticks of one periodic job. Returns the time of its next tick.
+    /// Pushes the jobs of the due ticks of one periodic job. Returns the time of its next tick.
     fn tick_of(&mut self, periodic: &Periodic, most: usize) -> Result<u64, BoxError> {
         let mut last = match self.last_of(&periodic.name) {
             Err(error) if is_damage(&error) => {
-                // It stays as it is, until somebody removes the name.
+                // The record stays until the name is removed.
                 self.txn.log_damage(Damaged::Periodic { name: periodic.name.clone(), error: describe(&*error) });
                 return Ok(u64::MAX);
             }
-            // Without a record, its registration is not written yet.
+            // Without a record, the registration is not written yet.
             last => match last? {
                 Some(last) => last,
                 None => return Ok(u64::MAX),
@@ -66,17 +66,17 @@ impl Step<'_, '_> {
         Ok(due.next)
     }
 
-    /// True if this job is there and has not ended. Its row says so: neither a crash nor a lease
-    /// that ran out holds up a tick.
+    /// True if this job exists and has not ended. That is up to its row, so neither a crash nor an
+    /// expired lease holds up a tick.
     fn is_unfinished(&mut self, id: &str) -> Result<bool, BoxError> {
         match self.txn.row(id) {
-            // It does not run as long as its row is damaged.
+            // It cannot run while its row is damaged.
             Err(error) if is_damage(&error) => Ok(false),
             row => Ok(row?.is_some_and(|row| !row.state.is_ended())),
         }
     }
 
-    /// Pushes the job of a tick. It counts as pushed and as due at that time.
+    /// Pushes the job of a tick, as pushed and due at that time.
     fn push_tick(&mut self, periodic: &Periodic, tick: u64) -> Result<JobId, BoxError> {
         let job = periodic.job.clone().run_at(time(tick));
         let mut push = self.txn.queue.prepare(job, self.txn.at.wall)?;
@@ -84,7 +84,7 @@ impl Step<'_, '_> {
         Ok(self.push(&push)?.id)
     }
 
-    /// Begins to make the jobs of a periodic job. Returns its last tick.
+    /// Starts a periodic job. Returns its last tick.
     pub(crate) fn start_periodic(&mut self, periodic: &Periodic, most: usize) -> Result<u64, BoxError> {
         self.txn.follow_clock()?;
         let wall = self.txn.at.wall;
@@ -100,7 +100,7 @@ impl Step<'_, '_> {
             let next = self.tick_of(periodic, most)?.min(self.txn.staged.from.ticks());
             self.txn.staged.from.set_ticks(next);
         } else {
-            // Ticks are due: this one is among the registered ones.
+            // Ticks are due, and the new job is among the registered ones.
             self.tick(most)?;
         }
         Ok(tick)

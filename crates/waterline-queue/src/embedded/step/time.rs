@@ -1,5 +1,4 @@
-//! The work that time brings: jobs that are due, rows whose time is over, and jobs of a process
-//! that has died.
+//! The work that time brings: due jobs, expired rows, and the jobs of a process that has died.
 
 use crate::embedded::keys::List;
 use crate::embedded::step::Step;
@@ -10,8 +9,8 @@ use crate::types::job::{JobId, JobState};
 use waterline::BoxError;
 
 impl Step<'_, '_> {
-    /// Makes due jobs ready, makes those of periodic jobs, and removes rows whose time is over:
-    /// some of each.
+    /// Runs one bounded round of maintenance: makes due jobs ready, pushes those of periodic jobs,
+    /// and removes what has expired, up to `most` of each.
     pub(crate) fn run_maintenance(&mut self, most: usize) -> Result<(), BoxError> {
         let wall = self.txn.at.wall;
         if self.txn.queue.options.admin {
@@ -71,7 +70,7 @@ impl Step<'_, '_> {
         self.find_lost().map(drop)
     }
 
-    /// Pauses the queue until this time; 0: not any more.
+    /// Pauses the queue until this time; 0 resumes it.
     pub(crate) fn pause(&mut self, until: u64) {
         let wall = self.txn.at.wall;
         let head = self.txn.head();
@@ -79,19 +78,19 @@ impl Step<'_, '_> {
         self.txn.staged.tell(Event::Paused { until });
     }
 
-    /// Ends a job that waits although it was to have begun by this time.
+    /// Ends a job that still waits at its expiry.
     fn expire(&mut self, at: u64, id: &str) -> Result<(), BoxError> {
         let row = self.txn.row_in(None, id)?;
         let row = row.filter(|row| row.extras().expires == Some(at) && row.state.waits());
         match row {
             Some(row) => self.end_unrun(id, row, Unrun::expired()),
-            // It runs, or the entry is stale. A job that waits once more enters it again.
+            // It runs, or the entry is stale. A job that waits again gets a new entry.
             None => Ok(self.txn.remove_entry(List::Expiring, at, id)?),
         }
     }
 
-    /// Takes over from a process that has died: its running jobs count a crash each, but not those
-    /// whose runner was stopping. Returns the number of crashes.
+    /// Takes over from a process that has died: each of its running jobs counts a crash, unless its
+    /// runner was stopping. Returns the number of crashes.
     pub(crate) fn recover(&mut self, running: &[(u64, Result<JobId, String>)]) -> Result<u64, BoxError> {
         self.txn.follow_clock()?;
         self.txn.head().epoch += 1;
@@ -101,7 +100,7 @@ impl Step<'_, '_> {
             let id = match id {
                 Ok(id) => id,
                 Err(error) => {
-                    // The job that has lost it is found by the count.
+                    // The recount finds the job that lost it.
                     let place = format!("{token} of the running jobs");
                     self.txn.log_damage(Damaged::Entry { place, error: error.clone() });
                     self.txn.delete(self.txn.rows(), &self.txn.queue.keys.running(*token))?;
@@ -116,7 +115,7 @@ impl Step<'_, '_> {
                     self.end_row(id, row, end, None, &Run::default())?;
                     count += u64::from(is_crash);
                 }
-                // Its row is damaged, or the entry of another job names it.
+                // Its row is damaged, or the entry should name another job.
                 None => {
                     self.txn.delete(self.txn.rows(), &self.txn.queue.keys.running(*token))?;
                     is_lost = true;
@@ -125,7 +124,7 @@ impl Step<'_, '_> {
         }
         is_lost |= self.txn.staged.head.counts[JobState::Running.number()] > 0;
         for id in self.txn.all_damaged()? {
-            // Somebody may have restored its row.
+            // Its row may have been restored.
             is_lost |= self.txn.row(&id).is_ok();
         }
         if is_lost {
@@ -149,7 +148,7 @@ mod tests {
     use waterline::Store;
 
     #[test]
-    fn jobs_that_were_running_when_their_process_died_a_second_time_part() {
+    fn jobs_that_crashed_together_twice_spread_out() {
         let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();
         queue.push_all((0..10).map(|n| NewJob::new("k", &n).unwrap())).unwrap();
         let mut leases = Vec::new();
@@ -162,12 +161,12 @@ mod tests {
         }
         let scheduled = queue.list(JobState::Scheduled, None, 10).unwrap();
         let due: BTreeSet<_> = scheduled.iter().map(|job| job.run_at).collect();
-        // Each waits for a time of its own within a second, so few of them meet.
+        // Each waits for a random time within a second, so few of them meet.
         assert!(scheduled.len() >= 8 && due.len() >= scheduled.len() - 3, "{due:?}");
     }
 
     #[test]
-    fn a_job_that_has_met_a_crash_is_claimed_alone_so_the_next_crash_counts_for_no_other() {
+    fn a_crashed_job_is_claimed_alone_next_time() {
         let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();
         queue.push_all((0..4).map(|n| NewJob::new("k", &n).unwrap().id(n.to_string()))).unwrap();
         let claim = || {
@@ -178,7 +177,7 @@ mod tests {
             let running: Vec<_> = claimed.iter().map(|job| (job.row.place, Ok(job.id.clone()))).collect();
             queue.call(move |step| step.recover(&running)).unwrap()
         };
-        // The last one has met no crash so far, and is before the others now.
+        // The last one has met no crash yet, and now comes first.
         for ids in [&["0", "1", "2"][..], &["3"], &["0"], &["1"]] {
             let claimed = claim();
             assert_eq!(claimed.iter().map(|job| &*job.id).collect::<Vec<_>>(), ids);

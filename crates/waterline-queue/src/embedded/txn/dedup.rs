@@ -1,6 +1,6 @@
-//! Marks: of unique jobs, of runs that succeeded, and of roots.
+//! Marks, by which jobs turn out to be needless: unique jobs, successful runs, and roots.
 
-use crate::embedded::codec::kept::Marked;
+use crate::embedded::codec::side_records::Marked;
 use crate::embedded::keys::{List, Mark};
 use crate::embedded::txn::Txn;
 use crate::types::events::Damaged;
@@ -13,16 +13,16 @@ use waterline::seam::describe;
 
 const DAY: u64 = 24 * 60 * 60 * 1000;
 
-/// The milliseconds for which a run that succeeded is remembered. A twin waits for less, mostly.
+/// How long a successful run is remembered, in milliseconds. Mostly, a twin waits for less.
 const EXECUTED_FOR: u64 = DAY;
 
-/// The milliseconds for which a root is remembered: the 28 days of MediaWiki.
+/// How long a root is remembered, in milliseconds: 28 days, as in MediaWiki.
 const ROOT_FOR: u64 = 28 * DAY;
 
 /// A job that refuses a new one.
 pub(crate) struct Twin {
     pub(crate) id: JobId,
-    /// Its row, which may have gone.
+    /// Its row; `None`: it is gone, or cannot be read.
     pub(crate) row: Option<Row>,
 }
 
@@ -35,14 +35,14 @@ impl Txn<'_, '_> {
         Ok(marked.map_err(|reason| queue.corrupt(format!("the mark {of:?}: {reason}")))?)
     }
 
-    /// Returns a mark that this job is compared by, unless its time is over. One that cannot be
-    /// read counts as none: a job that runs once too often is better than one that never runs.
+    /// Returns a mark to compare a job with, unless the mark is over. One that cannot be read
+    /// counts as none: a job that runs once too often is better than one that never runs.
     fn mark_or_none(&mut self, id: &str, mark: Mark, of: &str) -> Option<Marked> {
         let (marked, wall) = (self.stored_mark(id, mark, of), self.at.wall);
         marked.filter(|marked| marked.until == 0 || marked.until > wall)
     }
 
-    /// Does the same, also if its time is over and nobody has swept it so far.
+    /// Does the same with a mark that is over but was not swept yet.
     fn stored_mark(&mut self, id: &str, mark: Mark, of: &str) -> Option<Marked> {
         self.mark(mark, of).unwrap_or_else(|error| {
             self.log_damage(Damaged::Mark { id: id.to_owned(), error: describe(&*error) });
@@ -50,7 +50,7 @@ impl Txn<'_, '_> {
         })
     }
 
-    /// Makes a mark that names no job, and is kept for so many milliseconds.
+    /// Makes a mark that names no job and is kept for `time` milliseconds.
     fn mark_for(&self, number: u64, time: u64) -> Marked {
         let since = self.at.wall;
         Marked { number, until: since.saturating_add(time), since, id: String::new() }
@@ -67,7 +67,7 @@ impl Txn<'_, '_> {
         Ok(self.put(self.rows(), &key, &bytes)?)
     }
 
-    /// Deletes a mark whose time is over, by its entry.
+    /// Deletes a mark that is over, by its entry.
     pub(crate) fn forget_mark(&mut self, at: u64, entry: &str) -> Result<(), BoxError> {
         if let Some(of) = entry.strip_prefix(Mark::Note as u8 as char) {
             return self.forget_note(at, entry, of);
@@ -76,7 +76,7 @@ impl Txn<'_, '_> {
         let key = queue.keys.mark_of_entry(entry);
         let of = entry.get(1..).unwrap_or_default();
         let bytes = self.batch.get(&queue.rows, &key)?;
-        // A mark that cannot be read is of no use to anybody.
+        // A mark that cannot be read stays: it counts as none.
         let is_over = |bytes: Vec<u8>| Marked::decode(&queue.name, of, &bytes).is_ok_and(|marked| marked.until == at);
         if bytes.is_some_and(is_over) {
             self.delete(self.rows(), &key)?;
@@ -86,7 +86,7 @@ impl Txn<'_, '_> {
 
     // Unique jobs.
 
-    /// Returns the job that refuses a new one. It may have the same id.
+    /// Returns the job because of which a new one is refused. It may have the same id.
     pub(crate) fn twin_of(&mut self, id: &str, new: &Row) -> Result<Option<Twin>, BoxError> {
         let extras = new.extras();
         let (Some(_), Some(fingerprint)) = (extras.unique, extras.fingerprint) else { return Ok(None) };
@@ -107,7 +107,7 @@ impl Txn<'_, '_> {
         Ok(row.filter(is_twin).map(|row| Twin { id: owner, row: Some(row) }))
     }
 
-    /// Marks what a new job brings: that it is unique, and its root.
+    /// Writes the marks of a new job: that it is unique, and its root.
     pub(crate) fn register(&mut self, id: &str, row: &Row, window: u64) -> Result<(), BoxError> {
         let extras = row.extras();
         if let (Some(until), Some(fingerprint)) = (extras.unique, extras.fingerprint) {
@@ -132,7 +132,7 @@ impl Txn<'_, '_> {
         self.put_mark(Mark::Unique, &of, old, &new)
     }
 
-    /// Lets a unique job have twins from now on, if it is the one that refuses them.
+    /// Allows twins of a unique job from now on, if the mark is its own.
     fn release_unique(&mut self, id: &str, fingerprint: Fingerprint) -> Result<(), BoxError> {
         let of = fingerprint.text();
         let Some(marked) = self.stored_mark(id, Mark::Unique, &of).filter(|marked| marked.id == id) else {
@@ -145,7 +145,7 @@ impl Txn<'_, '_> {
         Ok(self.delete(self.rows(), &key)?)
     }
 
-    /// Lets a job have twins, since a worker takes it.
+    /// Allows twins of a job that is unique until a worker takes it.
     pub(crate) fn release_claimed(&mut self, id: &str, row: &mut Row) -> Result<(), BoxError> {
         let extras = row.extras();
         if let (Some(Until::Claimed), Some(fingerprint)) = (extras.unique, extras.fingerprint) {
@@ -157,18 +157,18 @@ impl Txn<'_, '_> {
         Ok(())
     }
 
-    /// Lets a job have twins, since it has ended, or goes away altogether.
+    /// Allows twins of a job that has ended or is removed.
     pub(crate) fn release_ended(&mut self, id: &str, row: &Row, is_removed: bool) -> Result<(), BoxError> {
         let extras = row.extras();
         match (extras.unique, extras.fingerprint) {
-            // Its time goes on, whatever became of it.
+            // Its window goes on, however it ended.
             (Some(Until::Time), _) if !is_removed => Ok(()),
             (Some(_), Some(fingerprint)) => self.release_unique(id, fingerprint),
             _ => Ok(()),
         }
     }
 
-    /// Makes a dead job unique again that is to run again, unless it has a twin by now.
+    /// Makes a requeued job unique again, unless it has a twin by now.
     pub(crate) fn register_again(&mut self, id: &str, row: &Row) -> Result<(), BoxError> {
         let extras = row.extras();
         match (extras.unique, extras.fingerprint) {
@@ -181,7 +181,7 @@ impl Txn<'_, '_> {
 
     // Jobs that need not run.
 
-    /// Returns the reason why a job that is claimed need not run.
+    /// Returns why a job that is claimed need not run, if so.
     pub(crate) fn skips(&mut self, id: &str, row: &Row) -> Option<Skipped> {
         let extras = row.extras();
         if let Some(root) = &extras.root {
@@ -191,7 +191,7 @@ impl Txn<'_, '_> {
             }
         }
         let (from, fingerprint) = extras.skips_from.zip(extras.fingerprint)?;
-        // A run that failed must not be undone by one that began before it.
+        // A retry must run: a run that began before the failure cannot stand for it.
         if row.failures > 0 || row.crashes > 0 {
             return None;
         }
@@ -199,7 +199,7 @@ impl Txn<'_, '_> {
         last.filter(|last| last.number >= from).map(|_| Skipped::Executed)
     }
 
-    /// Remembers a run that has succeeded. `row` is that of the run.
+    /// Remembers a successful run. `row` is that of the running job.
     pub(crate) fn note_executed(&mut self, id: &str, row: &Row) -> Result<(), BoxError> {
         let extras = row.extras();
         let Some((_, fingerprint)) = extras.skips_from.zip(extras.fingerprint) else { return Ok(()) };
@@ -211,7 +211,7 @@ impl Txn<'_, '_> {
     }
 }
 
-/// Returns the id of a mark's entry: the last part of its key.
+/// Returns the id of a mark's entry: the last part of the mark's key.
 pub(crate) fn entry_of(mark: Mark, of: &str) -> String {
     format!("{}{of}", mark as u8 as char)
 }
@@ -235,8 +235,7 @@ mod tests {
         job.root("tree", SystemTime::UNIX_EPOCH + Duration::from_secs(1))
     }
 
-    /// Replaces these marks with bytes that are no mark. Returns the number of those that were
-    /// there.
+    /// Replaces these marks with garbage. Returns how many were there.
     fn damage(queue: &Queue, marks: &[(Mark, &str)]) -> usize {
         let (state, mut batch) = (queue.state_of(), Records::default());
         let keys = marks.iter().map(|(mark, of)| state.keys.mark(*mark, of));
@@ -247,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_that_cannot_be_read_keeps_no_job_from_running() {
+    fn an_unreadable_mark_keeps_no_job_from_running() {
         let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();
         queue.push(job("a")).unwrap();
         let of = queue.row("a").unwrap().unwrap().extras().fingerprint.unwrap().text();
@@ -271,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_twin_whose_row_cannot_be_read_refuses_no_job() {
+    fn an_unreadable_twin_refuses_no_job() {
         let queue = Queue::open(&Store::in_memory(), "q", QueueOptions::default()).unwrap();
         queue.push(job("a")).unwrap();
         let (state, mut batch) = (queue.state_of(), Records::default());

@@ -1,13 +1,13 @@
 //! Jobs that wait for the ends of others.
 //!
-//! A job that others wait for has a list of them, whose number is in its row: one that any end of
-//! the job empties, and one that its death leaves as it is. An end takes the list out of the row,
-//! so a job that is pushed anew under the same id begins a new one. A waiting job has a record for
-//! each list that it is in, and its row has their number. An entry of a list without this record
-//! is stale, and counts for nothing.
+//! The row of a job has the numbers of up to two lists of jobs that wait for it: one that any end
+//! empties, and one that its death leaves as it is ([`OnDead::Hold`]). An end takes the list out of
+//! the row, so a job pushed again under the same id begins a new one. For each list that it is in,
+//! a waiting job has a record, and its row has their count. An entry of a list without this record
+//! is stale.
 //!
-//! A job that dies while it waits keeps these records, and is in no list any more: the ids in them
-//! are those that it waits for when it is requeued.
+//! A job that dies while it waits leaves the lists but keeps these records: their ids are what it
+//! waits for again when it is requeued.
 
 use crate::embedded::keys::{List, ending, split_awaits, split_waiting};
 use crate::embedded::txn::{AT_ONCE, Txn};
@@ -20,17 +20,17 @@ use std::collections::HashSet;
 use waterline::seam::{KeyRange, prefix_end};
 use waterline::{BoxError, StoreError};
 
-/// The most jobs that the search for a cycle sees. It holds up all writes of the store.
+/// The most jobs that the search for a cycle visits. It blocks all writes of the store.
 pub(crate) const SEARCH: usize = 10_000;
 
 /// The jobs that a job is to wait for.
 #[derive(Debug, Default)]
 pub(crate) struct WaitsFor {
-    /// Those that have not ended, with the number of their list if they have one.
+    /// The jobs that have not ended, with the number of their list if they have one.
     pub(crate) on: Vec<(JobId, Option<u64>)>,
-    /// One that is dead, so that this job dies too.
+    /// A job that is dead, so that this one dies too.
     pub(crate) died: Option<JobId>,
-    /// All of them, if this job dies: it keeps them.
+    /// All of them if this job dies, which keeps them.
     pub(crate) kept: Vec<JobId>,
 }
 
@@ -41,18 +41,18 @@ impl WaitsFor {
     }
 }
 
-/// Returns the number of the list for jobs with this setting.
+/// Returns the number of the list for waiting jobs with this setting.
 pub(crate) fn list_in(row: &Row, on_dead: OnDead) -> Option<u64> {
     if on_dead == OnDead::Hold { row.extras().held_up } else { row.extras().awaited }
 }
 
-/// The end of a job, to be told to those in this list.
+/// The end of a job, to be told to the jobs in a list.
 #[derive(Clone, Debug)]
 pub(crate) struct UntoldEnd {
     pub(crate) list: u64,
     pub(crate) of: JobId,
     pub(crate) died: bool,
-    /// The job of the list that was told last: a look begins behind it, and passes no tombstones.
+    /// The job that was told last. The next look begins behind it, and skips tombstones.
     pub(crate) last: JobId,
 }
 
@@ -63,16 +63,14 @@ impl UntoldEnd {
 }
 
 impl Txn<'_, '_> {
-    // The push.
-
-    /// Looks up the jobs that a job of this id is to wait for. `old` is the job that has the id
-    /// now. It goes on to wait for the same jobs if the push names none.
+    /// Looks up the jobs that a pushed job is to wait for. `old` is the job that has its id now,
+    /// which goes on to wait for the same jobs if the push names none.
     pub(crate) fn waits(&mut self, id: &str, push: &Push, old: Option<&Row>) -> Result<WaitsFor, BoxError> {
         if push.after.is_empty() && old.is_some_and(|old| old.state == JobState::Waiting) {
             return Ok(WaitsFor { on: self.waits_of(id)?, ..WaitsFor::default() });
         }
         let on_dead = push.row.extras().on_dead;
-        // Nobody waits for a job that was never there, so it closes no cycle.
+        // No job waits for a new one, so it closes no cycle.
         let is_awaited = old.is_some_and(|old| old.extras().awaited.or(old.extras().held_up).is_some());
         let (mut waits, mut search) = (WaitsFor::default(), Vec::new());
         for other in &push.after {
@@ -113,7 +111,7 @@ impl Txn<'_, '_> {
         Ok(waits)
     }
 
-    /// Returns the jobs that a job waits for, or that it waited for when it died.
+    /// Returns the jobs that a job waits for, or waited for when it died.
     pub(crate) fn waits_of(&mut self, id: &str) -> Result<Vec<(JobId, Option<u64>)>, BoxError> {
         let mut on = Vec::new();
         for pair in self.batch.scan(&self.queue.rows, &self.queue.keys.all_awaits(Some(id))) {
@@ -124,7 +122,7 @@ impl Txn<'_, '_> {
         Ok(on)
     }
 
-    /// Refuses a job if one of these, which it is to wait for, waits for it.
+    /// Refuses a job if one of these that it is to wait for already waits for it.
     fn refuse_cycle(&mut self, id: &str, others: Vec<JobId>) -> Result<(), BoxError> {
         let mut seen: HashSet<JobId> = others.iter().cloned().collect();
         let mut search: Vec<(JobId, JobId)> = others.into_iter().map(|other| (other.clone(), other)).collect();
@@ -156,16 +154,16 @@ impl Txn<'_, '_> {
         Ok(())
     }
 
-    /// True if a job waits for others. A dead one may have kept the jobs that it waited for.
+    /// True if a job waits for others. Its records alone do not say so: a dead job keeps them.
     fn is_waiting(&mut self, id: &str) -> Result<bool, BoxError> {
         match self.row(id) {
-            // What its row has said, nobody knows; its records say that it waits.
+            // Its row cannot say, but its records say that it waits.
             Err(error) if is_damage(&error) => Ok(true),
             row => Ok(row?.is_some_and(|row| row.state == JobState::Waiting)),
         }
     }
 
-    /// True if a push names no jobs, or those that the job waits for already.
+    /// True if a push names no jobs, or the ones that the job waits for already.
     pub(crate) fn waits_so(
         &mut self,
         id: &str,
@@ -187,7 +185,7 @@ impl Txn<'_, '_> {
         Ok(waits.on.is_empty() || old.on_dead == new.on_dead)
     }
 
-    /// Enters a job into the lists of those that it waits for.
+    /// Enters a job into the lists of the jobs that it waits for.
     pub(crate) fn wait_for(
         &mut self,
         id: &str,
@@ -215,8 +213,8 @@ impl Txn<'_, '_> {
         Ok(())
     }
 
-    /// Returns the list of those who wait for a job with this setting. The row gets one if it has
-    /// none, whose number is in no other list and no lease.
+    /// Returns the list of jobs that wait for this one with this setting. A row without one gets a
+    /// new number, which no other list and no lease has.
     pub(crate) fn list_of(&mut self, row: &mut Row, on_dead: OnDead) -> u64 {
         if let Some(list) = list_in(row, on_dead) {
             return list;
@@ -229,8 +227,8 @@ impl Txn<'_, '_> {
         list
     }
 
-    /// Takes a job that dies out of the lists that it is in: so many. Its own records stay. If they
-    /// are many, its entries in the lists are stale from now on, and go with the lists.
+    /// Takes a dying job out of the `count` lists that it is in. Its own records stay. With many
+    /// lists, its entries turn stale instead, and go with the lists.
     pub(crate) fn leave_lists(&mut self, id: &str, count: u32) -> Result<(), StoreError> {
         if count as usize > AT_ONCE {
             return Ok(());
@@ -243,7 +241,7 @@ impl Txn<'_, '_> {
         Ok(())
     }
 
-    /// Keeps the ids of jobs for which a job would wait that dies at its push.
+    /// Keeps the ids of the jobs that a job which dies at its push was to wait for.
     pub(crate) fn keep_waits(&mut self, id: &str, row: &mut Row, others: &[JobId]) -> Result<(), StoreError> {
         for other in others {
             // No list has this number.
@@ -256,7 +254,7 @@ impl Txn<'_, '_> {
         Ok(())
     }
 
-    /// Removes the records of the lists that a job is in, or was in when it died: so many.
+    /// Removes the `count` records of the lists that a job is in, or was in when it died.
     pub(crate) fn wait_no_more(&mut self, id: &str, count: u32) -> Result<(), StoreError> {
         let keys = self.queue.keys;
         let all = keys.all_awaits(Some(id));
@@ -264,7 +262,7 @@ impl Txn<'_, '_> {
             return Ok(());
         }
         if count as usize > AT_ONCE {
-            // Its entries in the lists are stale from now on, and go with the lists.
+            // Its entries in the lists turn stale, and go with the lists.
             self.wrote = true;
             return self.batch.delete_range(self.rows(), &all, &prefix_end(&all).unwrap_or_default());
         }
@@ -283,7 +281,7 @@ impl Txn<'_, '_> {
         self.put(self.entries(), &self.queue.keys.entry(List::Untold, *list, &ending(of, *died)), last.as_bytes())
     }
 
-    /// Returns those of the jobs for which a dead one waited that live, and do not wait for it.
+    /// Returns what a requeued job waits for again: jobs that live and do not wait for it.
     pub(crate) fn waits_again(&mut self, id: &str, row: &Row) -> Result<Vec<(JobId, Option<u64>)>, BoxError> {
         if row.extras().after == 0 {
             return Ok(Vec::new());
@@ -294,7 +292,7 @@ impl Txn<'_, '_> {
         let (mut on, mut behind) = (Vec::new(), None);
         for other in others {
             let of = match self.row(&other) {
-                // It cannot end, so nobody waits for it.
+                // It cannot end, so waiting for it would never end.
                 Err(error) if is_damage(&error) => continue,
                 of => of?,
             };
@@ -313,11 +311,11 @@ impl Txn<'_, '_> {
         Ok(on)
     }
 
-    /// Returns the jobs that wait for this one, also through others. `None`: too many to be sure.
+    /// Returns the jobs that wait for this one, directly or not. `None`: too many to be sure.
     ///
-    /// Mostly there is none, as only [`OnDead::Hold`](crate::OnDead::Hold) waits for a dead
-    /// job. To search from the other side would take as long as the chain before the job is, and
-    /// the whole chain is requeued job by job.
+    /// Mostly there are none, as only [`OnDead::Hold`](crate::OnDead::Hold) waits for a dead job.
+    /// The other direction would follow the whole chain before each job of a chain that is
+    /// requeued.
     fn behind(&mut self, row: &Row) -> Result<Option<HashSet<JobId>>, BoxError> {
         let (queue, keys) = (self.queue, self.queue.keys);
         let lists = |row: &Row| [row.extras().awaited, row.extras().held_up];

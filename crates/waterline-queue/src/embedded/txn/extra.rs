@@ -1,6 +1,6 @@
-//! The records that few jobs have beside their rows.
+//! The records that few jobs have beside their rows: metadata, progress and data.
 
-use crate::embedded::codec;
+use crate::embedded::codec::side_records::encode_meta;
 use crate::embedded::txn::Txn;
 use crate::engine::Edit;
 use crate::rules::ends::Run;
@@ -16,7 +16,7 @@ use serde_json::Value;
 use waterline::{BoxError, StoreError};
 
 impl Txn<'_, '_> {
-    /// Returns the row of a job; with a token only if that lease holds.
+    /// Returns the row of a job; with a token, only if that lease holds.
     fn row_of(&mut self, id: &str, token: Option<u64>) -> Result<Row, BoxError> {
         match token {
             Some(token) => self.leased(id, token),
@@ -24,7 +24,7 @@ impl Txn<'_, '_> {
         }
     }
 
-    /// Sets or takes away a value of a job's metadata. Returns its row.
+    /// Sets or removes a value of a job's metadata. Returns its row.
     pub(crate) fn set_meta(
         &mut self,
         id: &str,
@@ -58,10 +58,10 @@ impl Txn<'_, '_> {
     }
 
     fn put_meta(&mut self, id: &str, text: &[u8]) -> Result<(), StoreError> {
-        self.put(self.rows(), &self.queue.keys.meta(id), &codec::meta::encode(&self.queue.name, id, text))
+        self.put(self.rows(), &self.queue.keys.meta(id), &encode_meta(&self.queue.name, id, text))
     }
 
-    /// Puts the records of a push beside its row, in place of those of the row before it.
+    /// Writes the records beside the row of a push, in place of those of the old row.
     pub(crate) fn replace_extra(&mut self, id: &str, old: Option<&Row>, push: &Push) -> Result<(), StoreError> {
         if let Some(old) = old {
             self.erase_extra(id, old)?;
@@ -94,7 +94,7 @@ impl Txn<'_, '_> {
         Ok(row)
     }
 
-    /// Writes the last progress of an attempt with its end: how far it came.
+    /// Writes the last progress of an attempt with its end.
     pub(crate) fn keep_progress(&mut self, id: &str, row: &Row, run: &Run) -> Result<(), StoreError> {
         if !row.extras().has_progress || row.state != JobState::Running {
             return Ok(());
@@ -115,7 +115,7 @@ impl Txn<'_, '_> {
         self.delete(self.rows(), &self.queue.keys.progress(id))
     }
 
-    /// Changes a job: with a token only if that lease holds. Returns its row.
+    /// Changes a job; with a token, only if that lease holds. Returns its row.
     pub(crate) fn edit(&mut self, id: &str, token: Option<u64>, edit: &Edit) -> Result<Row, BoxError> {
         let lease = token.unwrap_or_default();
         match edit {

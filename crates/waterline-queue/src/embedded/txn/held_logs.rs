@@ -1,4 +1,4 @@
-//! The logs of the jobs that limits hold, and the log of the limits that have a place.
+//! The logs of jobs that limits hold, and the freed log: the limits that have a place, in turn.
 
 use crate::embedded::codec::head::FREED;
 use crate::embedded::codec::limit::KEY;
@@ -10,15 +10,15 @@ use crate::types::row::Row;
 use waterline::BoxError;
 use waterline::seam::KeyRange;
 
-/// The first limit of the log, looked at.
+/// What a look at a limit in the freed log has found.
 pub(crate) enum NextHeld {
-    /// It has a job that may begin.
+    /// A job that may begin.
     Job(Box<Candidate>),
-    /// It had none, and something was done about it: look again.
+    /// No job that may begin, and the limit has moved on: look again.
     Passed,
-    /// It has a job, but none for a claim of these kinds.
+    /// A job, but none of the kinds of this claim.
     Others,
-    /// No limit is there.
+    /// No limit: the entry is gone.
     Gap,
 }
 
@@ -26,27 +26,27 @@ pub(crate) enum NextHeld {
 pub(crate) struct Candidate {
     pub(crate) id: JobId,
     pub(crate) row: Row,
-    /// The limit whose turn it is, and its place in the log.
+    /// The limit whose turn it is, in the cache, and its place in the freed log.
     pub(crate) turn: (usize, u64),
     pub(crate) names: Names,
     pub(crate) cache: LimitCache,
 }
 
-/// The first entry of a limit's log.
+/// The first entry in the log of a limit.
 pub(crate) enum First {
     Job(JobId, Box<Row>),
     /// A key that waits, by its place in the cache.
     Key(usize),
-    /// Only gaps so far.
+    /// None so far, but there may be more.
     Gaps,
     None,
 }
 
 impl Txn<'_, '_> {
-    /// Passes the first job of a limit at this place, which no claim of these kinds takes. In the
-    /// log of its kind it stays, since none of the others there is taken either. The others of its
-    /// key may be, and no runner may ever take this one. So it gets ready once more, and is held
-    /// anew by its limits when it is claimed.
+    /// Passes the first job of a limit, which no claim of these kinds takes. In the log of its kind
+    /// it stays, since the claim takes none of the others there. In the log of its key the others
+    /// may be of a wanted kind, and no runner may ever take this one: it becomes ready, and its
+    /// limits hold it again when it is claimed.
     pub(crate) fn pass_by(&mut self, cache: LimitCache, index: u64, id: &str, row: Row) -> Result<NextHeld, BoxError> {
         cache.write(self)?;
         let name = row.extras().held.clone();
@@ -61,7 +61,7 @@ impl Txn<'_, '_> {
         Ok(NextHeld::Others)
     }
 
-    /// Takes the first jobs of the keys that wait in the log of a kind out of their logs.
+    /// Makes the first job of each key ready that waits in the log of a kind.
     fn set_keys_free(&mut self, name: &str) -> Result<(), BoxError> {
         let (queue, mut cache) = (self.queue, LimitCache::default());
         let kind = cache.open(self, name)?;
@@ -89,7 +89,6 @@ impl Txn<'_, '_> {
         Ok(NextHeld::Passed)
     }
 
-    /// Takes a limit out of the log, at this place.
     pub(crate) fn leave_freed(
         &mut self,
         mut cache: LimitCache,
@@ -100,9 +99,8 @@ impl Txn<'_, '_> {
         self.passed(cache)
     }
 
-    /// Takes the entry at this place out of the log of the limits that have a place. The first one
-    /// takes that place, if it is not this one: a limit that keeps its turn, perhaps for long,
-    /// would have a gap behind it for each that has had its own.
+    /// Removes an entry of the freed log. The first entry moves to its place, if it is another one:
+    /// a limit that keeps its turn for long would otherwise gather gaps behind it.
     pub(crate) fn pass_freed(&mut self, index: u64) -> Result<(), BoxError> {
         let (queue, next) = (self.queue, self.staged.head.log(FREED).next);
         self.head().log_mut(FREED).next += 1;
@@ -119,7 +117,7 @@ impl Txn<'_, '_> {
         Ok(())
     }
 
-    /// Returns the first entry of a limit's log that lives.
+    /// Returns the first entry of a limit's log that is not stale.
     pub(crate) fn first_held(&mut self, cache: &mut LimitCache, at: usize) -> Result<First, BoxError> {
         let (queue, name) = (self.queue, cache.at(at).name.clone());
         for _ in 0..LOOKS {
@@ -142,19 +140,19 @@ impl Txn<'_, '_> {
             } else if let Some(row) = self.row_in(JobState::Ready, &of)?.filter(|row| row.is_held(&name, place)) {
                 return Ok(First::Job(of, Box::new(row)));
             }
-            // A job that goes elsewhere takes its entry along, so this entry or its job is damaged.
+            // A job that moves takes its entry along, so this entry or its job is damaged.
             self.has_lost = true;
             cache.record(at).next += 1;
         }
         Ok(First::Gaps)
     }
 
-    /// Lets a job that was not taken keep its turn.
+    /// Leaves a job that was not taken its turn.
     pub(crate) fn keep_turn(&mut self, candidate: Candidate) -> Result<(), BoxError> {
         candidate.cache.write(self)
     }
 
-    /// Makes the log of limits that have a place anew.
+    /// Rebuilds the freed log: each limit that has a place enters it again when it is written.
     pub(crate) fn call_limits_anew(&mut self) -> Result<NextHeld, BoxError> {
         let freed = self.head().log_mut(FREED);
         freed.next = freed.end;
@@ -169,7 +167,7 @@ impl Txn<'_, '_> {
     }
 }
 
-/// The name that an entry has as its value; empty if it has none, so that it is stale.
+/// The name in an entry; empty if it cannot be read, so that the entry is stale.
 pub(crate) fn id_in(entry: Vec<u8>) -> JobId {
     String::from_utf8(entry).unwrap_or_default()
 }

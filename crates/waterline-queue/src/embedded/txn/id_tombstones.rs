@@ -1,7 +1,7 @@
-//! The ids of the user's whose jobs have gone: they count as ended for those that wait for them.
+//! The ids of jobs that are gone, as far as users chose them: they count as ended for waiting jobs.
 //!
-//! An entry of the list is forgotten together with all of its time, by one range. So an id that
-//! goes costs one put and no read, and no look goes over the list.
+//! Ids that are forgotten at one time are deleted by one range. So an id that goes costs one write
+//! and no read, and no sweep goes over the list.
 
 use crate::embedded::keys::{List, number_of_entry, split_entry};
 use crate::embedded::txn::Txn;
@@ -11,12 +11,12 @@ use std::time::Duration;
 use waterline::seam::KeyRange;
 use waterline::{BoxError, StoreError};
 
-/// The number of times at which ids are forgotten, within the time for which one is remembered. A
-/// look for an id looks at each of them.
+/// How many times of forgetting there are within the time for which an id is remembered. A look for
+/// an id reads each of them.
 const TIMES: u32 = 28;
 
 impl Txn<'_, '_> {
-    /// Remembers the id of a job whose row goes.
+    /// Remembers the id of a job that is removed.
     pub(crate) fn note_gone(&mut self, id: &str) -> Result<(), StoreError> {
         match forgotten_at(self.queue.options.ids_for, self.at.wall) {
             Some(at) if !id.starts_with(MADE) => self.put_entry(List::Gone, at, id),
@@ -24,10 +24,10 @@ impl Txn<'_, '_> {
         }
     }
 
-    /// True if a job without a row had this id.
+    /// True if a job that is gone had this id.
     pub(crate) fn is_gone(&mut self, id: &str) -> Result<bool, BoxError> {
         if id.starts_with(MADE) {
-            // The queue makes them in their order.
+            // The queue makes these ids in ascending order.
             return Ok(made_number(id).is_some_and(|number| number < self.staged.head.next_id));
         }
         let keys = self.queue.keys;
@@ -45,11 +45,10 @@ impl Txn<'_, '_> {
         }
     }
 
-    /// Lets an id be forgotten earlier, if it was noted at a time that is ahead since the clock was
-    /// set back.
+    /// Moves the time of an id back with the clock, if it was noted ahead of it.
     pub(crate) fn move_gone(&mut self, at: u64, id: &str, set: &SetBack) -> Result<(), BoxError> {
         let ids_for = self.queue.options.ids_for;
-        // It went at this time or later.
+        // The job went at this time or later.
         let since = at.saturating_sub(after(0, ids_for).unwrap_or(u64::MAX)).saturating_sub(part_of(ids_for));
         if let Some((_, until)) = set.moved(since, at) {
             self.remove_entry(List::Gone, at, id)?;
@@ -58,14 +57,13 @@ impl Txn<'_, '_> {
         Ok(())
     }
 
-    /// Forgets the ids whose time is over. Where it takes time to delete many rows, a piece of them
-    /// goes now, and the rest is still due.
+    /// Forgets the ids whose time is over. Where deletes are slow, the rest stays due.
     pub(crate) fn forget_gone(&mut self) -> Result<(), BoxError> {
         let keys = self.queue.keys;
         let from = keys.entries_from(List::Gone, self.staged.from.of(List::Gone));
         let to = keys.entries_from(List::Gone, self.at.wall.saturating_add(1));
         let rest = match usize::try_from(self.batch.deletion().rows) {
-            // There is no row as far behind as that.
+            // There are never so many rows.
             Err(_) | Ok(usize::MAX) => None,
             Ok(most) => {
                 let range = KeyRange { from: from.clone(), to: Some(to.clone()) };
@@ -79,7 +77,7 @@ impl Txn<'_, '_> {
             return Ok(());
         }
         self.batch.delete_range(self.queue.entries.id, &from, &to)?;
-        // The look for what is left begins behind the range, and passes no entry of it.
+        // The look for the rest begins behind the range, and reads none of it.
         self.staged.from.set(List::Gone, self.at.wall.saturating_add(1));
         let (_, next) = self.listed(List::Gone, self.at.wall, 0)?;
         self.staged.from.set(List::Gone, next);
@@ -87,15 +85,14 @@ impl Txn<'_, '_> {
     }
 }
 
-/// Returns the time at which an id is forgotten whose job goes now: a multiple of a part of the
-/// time for which ids are remembered.
+/// Returns when an id whose job goes now is forgotten, rounded up to a common time.
 fn forgotten_at(ids_for: Duration, wall: u64) -> Option<u64> {
     let end = if ids_for.is_zero() { None } else { Some(after(wall, ids_for).unwrap_or(u64::MAX - 1)) }?;
     let part = part_of(ids_for);
     Some(end.div_ceil(part).saturating_mul(part))
 }
 
-/// Returns the time between two times at which ids are forgotten.
+/// Returns the milliseconds between two times of forgetting.
 fn part_of(ids_for: Duration) -> u64 {
     after(0, ids_for / TIMES).unwrap_or(u64::MAX).max(1)
 }
@@ -109,7 +106,7 @@ mod tests {
     use waterline::seam;
     use waterline::seam::{Deletion, Double, MemoryKv};
 
-    /// A database in which a write deletes so many rows at most.
+    /// A database in which a write deletes at most this many rows.
     struct Slow(MemoryKv, u64);
 
     impl Double for Slow {
@@ -123,13 +120,13 @@ mod tests {
     }
 
     #[test]
-    fn where_deleting_takes_time_ids_are_forgotten_in_pieces() {
+    fn ids_are_forgotten_in_pieces_where_deletes_are_slow() {
         for (most, left) in [(4, vec![6, 2, 0]), (5, vec![5, 0]), (10, vec![0]), (u64::MAX, vec![0])] {
             let kv = Arc::new(Slow(MemoryKv::default(), most));
             let store = seam::store_on(kv).unwrap();
             let queue = Queue::open(&store, "q", QueueOptions::default()).unwrap();
             let noted = queue.call(|step| {
-                // Two of them are forgotten later than the others.
+                // The last two are forgotten later.
                 for id in 0..12 {
                     step.txn.at.wall += if id == 10 { 30 * 24 * 60 * 60 * 1000 } else { 0 };
                     step.txn.note_gone(&format!("{id}"))?;
@@ -162,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_remembered_for_its_time_and_a_twenty_eighth_more_at_most() {
+    fn an_id_is_kept_its_time_plus_a_28th_at_most() {
         let day = 24 * 60 * 60 * 1000;
         let at = |millis, wall| forgotten_at(Duration::from_millis(millis), wall);
         assert_eq!(at(28 * day, 1), Some(29 * day));

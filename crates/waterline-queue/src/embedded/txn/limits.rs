@@ -1,9 +1,9 @@
 //! Limits: the places that a job takes when it begins and gives back when it ends, and the logs of
 //! the jobs that wait for one.
 //!
-//! A job with a key waits in the log of its key. If that has a place and the limit of the job's
-//! kind has none, the key itself waits in the log of the kind, for its first job. So a job moves
-//! once at most, and no key can fill the log of a kind.
+//! A job with a key waits in the log of its key. If only the limit of the job's kind is full, the
+//! key itself waits in the log of the kind, for its first job. So a job moves once at most, and no
+//! key can fill the log of a kind.
 
 use crate::embedded::codec::head::FREED;
 use crate::embedded::codec::limit::{JOB, KEY, LimitRecord};
@@ -20,12 +20,11 @@ use waterline::seam::KeyRange;
 
 mod mending;
 
-/// The milliseconds for which the record of a full bucket is kept. A key that is used again and
-/// again then has its record written for its tokens alone.
+/// How long the record of a full bucket is kept, in milliseconds, so that a key in regular use does
+/// not have it deleted and written again each time.
 const FORGET_AFTER: u64 = 60_000;
 
-/// The records of limits that one transition reads and changes, so that each is read and written
-/// once.
+/// The records of limits that one transition changes: each is read and written once.
 #[derive(Default)]
 pub(crate) struct LimitCache(Vec<OpenLimit>);
 
@@ -37,14 +36,14 @@ pub(crate) struct OpenLimit {
     /// The record as it was.
     before: LimitRecord,
     is_stored: bool,
-    /// The cost of the first held job, if it is known, otherwise the lowest one.
+    /// The cost of the first held job; 1 if it is not known.
     pub(crate) need: u32,
-    /// True if only a job at the end of the log has come, which changes nothing for the first one.
+    /// True if only a job was added at the end of the log, which does not affect the first one.
     pub(crate) is_quiet: bool,
 }
 
 impl OpenLimit {
-    /// True if one job more may run at once.
+    /// True if one more job may run at once.
     pub(crate) fn has_room(&self) -> bool {
         self.bounds.at_once.is_none_or(|most| self.record.running < u64::from(most))
     }
@@ -54,17 +53,17 @@ impl OpenLimit {
         tokens.is_none_or(|(rate, bucket)| bucket.has(rate, cost))
     }
 
-    /// True if a job of this cost may begin, as far as this limit goes.
+    /// True if this limit lets a job of this cost begin.
     pub(crate) fn has_place(&self, cost: u32) -> bool {
         self.has_room() && self.has_tokens(cost)
     }
 
-    /// True if it is to be looked at again when it has a place.
+    /// True if it is to enter the freed log as soon as it has tokens.
     fn is_awaited(&self) -> bool {
         self.record.held > 0 && !self.record.called && self.record.waits.is_none() && self.has_room()
     }
 
-    /// Returns the time at which it is to be looked at, if it has none that is earlier.
+    /// Returns when the limit is to be looked at, unless its timer is earlier.
     fn wants_timer(&self) -> Option<u64> {
         let (rate, bucket) = self.bounds.rate.zip(self.record.bucket)?;
         if self.record.held > 0 {
@@ -76,7 +75,7 @@ impl OpenLimit {
         .filter(|time| self.record.timer == 0 || *time < self.record.timer)
     }
 
-    /// True if the limit is as one without a record.
+    /// True if the limit is in the same state as one without a record.
     fn is_idle(&self) -> bool {
         let LimitRecord { running, held, called, .. } = self.record;
         let is_full = self.bounds.rate.is_none_or(|rate| self.has_tokens(rate.burst));
@@ -94,14 +93,14 @@ impl LimitCache {
     }
 }
 
-/// The answer of the limits to a job that is to begin.
+/// Whether the limits let a job begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     /// It has its places.
     Yes,
     /// A limit holds it.
     Held,
-    /// The limit of the whole queue is full. Nothing was changed.
+    /// The rate of the whole queue has no token. Nothing was changed.
     Full,
 }
 
@@ -111,7 +110,7 @@ impl OpenLimit {
         if record.held == 0 {
             self.need = cost;
         } else {
-            // Otherwise it was made anew just now, and nothing will call it.
+            // Without a timer, the record was just rebuilt, and nothing else would call the limit.
             self.is_quiet = record.timer > 0;
         }
         let place = record.end;
@@ -125,7 +124,7 @@ impl OpenLimit {
         let record = &mut self.record;
         record.held = record.held.saturating_sub(1);
         if record.held == 0 {
-            // Everything before the end is a gap, which nobody has to pass.
+            // All entries before the end are gaps.
             record.next = record.end;
         } else if place == record.next {
             record.next += 1;
@@ -165,8 +164,8 @@ impl LimitCache {
         Ok(self.0.len() - 1)
     }
 
-    /// Writes the records that have changed. Each that has held jobs and a place is called; one
-    /// that waits for tokens gets a timer; one that nobody needs is deleted.
+    /// Writes the records that have changed. A limit with held jobs and a place enters the freed
+    /// log; one that waits for tokens gets a timer; the record of an idle one is deleted.
     pub(crate) fn write(self, txn: &mut Txn<'_, '_>) -> Result<(), BoxError> {
         for mut opened in self.0 {
             if opened.is_awaited() && !opened.is_quiet && opened.has_tokens(opened.need) {
@@ -199,8 +198,7 @@ impl LimitCache {
         Ok(())
     }
 
-    /// True if the queue's own rate has tokens for this job. Otherwise no job is claimed until it
-    /// has.
+    /// True if the queue's rate has tokens for a job. If not, no job is claimed until it has.
     pub(crate) fn queue_has_tokens(&mut self, txn: &mut Txn<'_, '_>, cost: u32) -> Result<bool, BoxError> {
         if txn.queue.limits.queue.rate.is_none() {
             return Ok(true);
@@ -216,7 +214,6 @@ impl LimitCache {
         Ok(false)
     }
 
-    /// Takes the places of a job that begins.
     pub(crate) fn take_places(&mut self, txn: &mut Txn<'_, '_>, names: &Names, cost: u32) -> Result<(), BoxError> {
         let queue = Some(QUEUE.to_owned()).filter(|_| txn.queue.limits.queue.rate.is_some());
         for name in names.iter().chain(&queue) {
@@ -250,7 +247,7 @@ impl LimitCache {
     ) -> Result<(), BoxError> {
         let name = self.at(key).name.clone();
         let place = self.at(kind).append(txn, cost, KEY, &name)?;
-        // A claim that passes the turn of the kind has not seen this key there.
+        // A claim that skips the kind's turn has not seen this key there.
         if let LimitOf::Kind(kind) = of_name(&self.at(kind).name) {
             txn.staged.kinds.end_turn_of(&kind);
         }
@@ -280,8 +277,8 @@ impl LimitCache {
 }
 
 impl Txn<'_, '_> {
-    /// Gives a job its places, or puts a ready one into the log of the limit that has none. A job
-    /// that is not ready yet stays where it is.
+    /// Gives a job its places, or puts a ready one into the log of a full limit. A job that is not
+    /// ready yet stays where it is.
     pub(crate) fn admit(&mut self, id: &str, row: &Row) -> Result<Admission, BoxError> {
         if !self.queue.limits.has_records() {
             return Ok(Admission::Yes);
@@ -295,7 +292,7 @@ impl Txn<'_, '_> {
         for name in names.iter() {
             let at = cache.open(self, name)?;
             opened.push(at);
-            // Jobs that the limit holds are before this one.
+            // Jobs that the limit already holds come first.
             if cache.record(at).held > 0 || !cache.at(at).has_place(cost) {
                 full = Some(at);
                 break;
@@ -319,7 +316,6 @@ impl Txn<'_, '_> {
         Ok(Admission::Held)
     }
 
-    /// Gives back the places of a job that has run.
     pub(crate) fn release_limits(&mut self, row: &Row) -> Result<(), BoxError> {
         if self.queue.options.limits.is_empty() {
             return Ok(());
@@ -336,7 +332,7 @@ impl Txn<'_, '_> {
         cache.write(self)
     }
 
-    /// Takes a job out of the log that holds it, since it goes elsewhere.
+    /// Takes a held job out of the log of its limit.
     pub(crate) fn unhold(&mut self, row: &Row) -> Result<(), BoxError> {
         let Some(limit) = &row.extras().held else { return Ok(()) };
         let mut cache = LimitCache::default();
@@ -346,7 +342,7 @@ impl Txn<'_, '_> {
 
     // Time.
 
-    /// Looks at a limit whose time has come, by its entry.
+    /// Looks at a limit whose timer is due.
     pub(crate) fn refill(&mut self, time: u64, name: &str) -> Result<(), BoxError> {
         self.remove_entry(List::Refills, time, name)?;
         let mut cache = LimitCache::default();
@@ -358,8 +354,8 @@ impl Txn<'_, '_> {
         cache.write(self)
     }
 
-    /// Looks at all limits that have a record: at the start of a process, which may have other
-    /// limits, and after the clock was set back.
+    /// Looks at all limits that have a record: when a queue is opened, perhaps with other limits,
+    /// and after the clock was set back.
     pub(crate) fn look_at_limits(&mut self) -> Result<(), BoxError> {
         for name in self.limit_names()? {
             let mut cache = LimitCache::default();

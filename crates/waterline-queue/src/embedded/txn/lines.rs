@@ -10,7 +10,7 @@ use crate::types::row::Row;
 use crate::types::wanted::Wanted;
 use waterline::seam::KeyRange;
 use waterline::{BoxError, StoreError};
-/// A job in the line of its kind.
+
 pub(crate) struct InLine {
     pub(crate) lane: usize,
     pub(crate) index: u64,
@@ -19,16 +19,15 @@ pub(crate) struct InLine {
 }
 
 impl Txn<'_, '_> {
-    /// Puts the first job of a ready log into the line of its kind. The caller moves the front of
-    /// the log behind it.
+    /// Puts a log's first job into the line of its kind. The caller moves the front past it.
     pub(crate) fn put_in_line(&mut self, lane: usize, index: u64, id: &str, kind: &str) -> Result<(), StoreError> {
         self.put_place(self.entries(), &self.queue.keys.line(kind, lane, index), id)?;
         self.staged.note_in_line(kind, lane, index);
         Ok(())
     }
 
-    /// Takes a ready job that no limit holds out of the line of its kind, if it is there. Before
-    /// the front of a ready log, all jobs that are still ready are in lines.
+    /// Takes a ready job out of the line of its kind, if it is there. All ready jobs before the
+    /// front of their log are in lines.
     pub(crate) fn leave_kind(&mut self, row: &Row) -> Result<(), StoreError> {
         let lane = row.priority as usize;
         if row.place >= self.staged.head.lanes[lane].next {
@@ -37,7 +36,7 @@ impl Txn<'_, '_> {
         self.delete(self.entries(), &self.queue.keys.line(&row.kind, lane, row.place))
     }
 
-    /// Returns the first of these jobs that is in the line of its kind.
+    /// Returns the first wanted job in a line.
     pub(crate) fn first_in_lines(&mut self, wanted: &Wanted) -> Result<Option<InLine>, BoxError> {
         if self.staged.kinds.is_empty() {
             return Ok(None);
@@ -50,7 +49,7 @@ impl Txn<'_, '_> {
         Ok(None)
     }
 
-    /// The same in one lane.
+    /// Returns the first wanted job in a line of one lane.
     pub(crate) fn first_in_lane(&mut self, lane: usize, wanted: &Wanted) -> Result<Option<InLine>, BoxError> {
         let mut first: Option<InLine> = None;
         let mut own = wanted.kinds.as_deref().map(|kinds| self.staged.kinds.of_kinds(lane, kinds).into_iter());
@@ -58,7 +57,7 @@ impl Txn<'_, '_> {
         loop {
             let next = match &mut own {
                 Some(own) => own.next(),
-                // One that was passed just now may come again, behind the first job that is found.
+                // A line that was just passed may come again, behind the first job found.
                 None => self.staged.kinds.behind(lane, place.as_ref()),
             };
             let Some((from, kind)) = next else { break };
@@ -75,7 +74,7 @@ impl Txn<'_, '_> {
         Ok(first)
     }
 
-    /// Looks for such a job among the first ones of a line. What is stale is deleted.
+    /// Looks for a wanted job among the first ones of a line. Stale entries are deleted.
     fn first_in_line(
         &mut self,
         kind: &str,
@@ -101,7 +100,7 @@ impl Txn<'_, '_> {
                 let row = match entry::id_in(&queue.name, &key, &entry) {
                     Ok(id) => self.row_in(JobState::Ready, &id)?.map(|row| (id, row)),
                     Err(error) => {
-                        // A job has lost its entry, and all of them are counted anew.
+                        // The job of this entry is found when all are counted again.
                         self.has_lost = true;
                         let place = format!("{index} of the line of the kind {kind:?}");
                         self.log_damage(Damaged::Entry { place, error });

@@ -15,14 +15,14 @@ impl Txn<'_, '_> {
         Ok(bytes.map(|bytes| queue.decode_note(of, &bytes)).transpose()?)
     }
 
-    /// Changes a note. Returns the one of before and the one of now.
+    /// Changes a note. Returns it as it was and as it is now.
     pub(crate) fn change_note(
         &mut self,
         of: &str,
         change: &Change,
     ) -> Result<(Option<Noted>, Option<Noted>), BoxError> {
         let old = match self.note(of) {
-            // A note that cannot be read is mended by one that takes its place.
+            // A new value mends a note that cannot be read.
             Err(error) if matches!(change, Change::Set(..) | Change::Remove) => {
                 self.log_damage(Damaged::Note { error: describe(&*error) });
                 self.delete(self.rows(), &self.queue.keys.mark(Mark::Note, of))?;
@@ -56,7 +56,7 @@ impl Txn<'_, '_> {
 
     /// Deletes a note whose time is over, by its entry.
     pub(crate) fn forget_note(&mut self, at: u64, entry: &str, of: &str) -> Result<(), BoxError> {
-        // One that cannot be read stays, so that somebody sees it and mends it.
+        // A note that cannot be read stays, to be seen and mended.
         if self.note(of).is_ok_and(|noted| noted.is_some_and(|noted| noted.until == at)) {
             self.delete(self.rows(), &self.queue.keys.mark(Mark::Note, of))?;
         }

@@ -1,5 +1,5 @@
-//! The places of jobs: a job leaves its place and enters another one in the same batch, so it is
-//! always in exactly one.
+//! The places of jobs: the list, log or table that a job is in by its state. It leaves one and
+//! enters another in the same batch, so it is always in exactly one.
 
 use crate::embedded::codec::entry;
 use crate::embedded::keys::{List, number_of_entry};
@@ -10,7 +10,8 @@ use crate::types::job::{JobId, JobState, Priority};
 use crate::types::row::Row;
 use waterline::seam::KeyRange;
 use waterline::{BoxError, StoreError};
-/// The entries of a ready log are deleted by the range, once it has so many.
+
+/// The number of claimed entries at which a ready log deletes them, as one range.
 const RANGE: u64 = 10_000;
 
 impl Txn<'_, '_> {
@@ -22,11 +23,11 @@ impl Txn<'_, '_> {
         match row.state {
             JobState::Scheduled => self.remove_entry(List::Scheduled, row.due, id)?,
             JobState::Ready if row.extras().held.is_some() => self.unhold(row)?,
-            // Its entry in a ready log is stale from now on.
+            // Its entry in a ready log turns stale.
             JobState::Ready => self.leave_kind(row)?,
             JobState::Waiting => self.remove_entry(List::Waiting, row.place, id)?,
             JobState::Running => {
-                // A damaged record of a limit is made anew from the table of running jobs.
+                // First: a damaged record of a limit is rebuilt from the table of running jobs.
                 self.release_limits(row)?;
                 self.delete(self.rows(), &self.queue.keys.running(row.place))?;
                 self.staged.tell(Event::Released { token: row.place });
@@ -49,7 +50,7 @@ impl Txn<'_, '_> {
         self.enter_since(id, row)
     }
 
-    /// Does the same with a job that was given its due time before, if it is not due so far.
+    /// Does the same with a job whose due time was set at `given`, if it is not due yet.
     pub(crate) fn enter_given(&mut self, id: &str, row: &mut Row, given: u64) -> Result<(), StoreError> {
         row.since = if row.state == JobState::Scheduled { given } else { self.at.wall };
         self.enter_since(id, row)
@@ -63,7 +64,7 @@ impl Txn<'_, '_> {
         row.clear_state();
         match row.state {
             JobState::Scheduled => {
-                // It wakes those who take early jobs: the first one may be due before it, and held.
+                // Wakes claims of early jobs: a job that is due before this one may be held.
                 self.staged.gate.released += 1;
                 self.put_entry(List::Scheduled, row.due, id)?;
             }
@@ -99,7 +100,7 @@ impl Txn<'_, '_> {
         self.write_row(id, row)
     }
 
-    /// Removes everything of a job but its place.
+    /// Removes all records of a job but its place.
     pub(crate) fn erase(&mut self, id: &str, row: &Row) -> Result<(), StoreError> {
         self.delete(self.rows(), &self.queue.keys.row(id))?;
         self.delete(self.rows(), &self.queue.keys.payload(id))?;
@@ -110,13 +111,13 @@ impl Txn<'_, '_> {
         if row.has_data { self.delete(self.rows(), &self.queue.keys.data(id)) } else { Ok(()) }
     }
 
-    /// Makes a held job one that is ready, as long as it has been.
+    /// Makes a held job ready. The time since which it was ready stays.
     pub(crate) fn set_free(&mut self, id: &str, mut row: Row) -> Result<(), BoxError> {
         self.leave(id, &row)?;
         Ok(self.enter_since(id, &mut row)?)
     }
 
-    /// Returns the job that is at this place of a ready log; `None` if the entry is stale.
+    /// Returns the job at this place of a ready log; `None` if the entry is stale.
     pub(crate) fn entry(&mut self, lane: usize, index: u64) -> Result<Option<(JobId, Row)>, BoxError> {
         let key = self.queue.keys.ready(lane, index);
         let Some(entry) = self.batch.get(&self.queue.entries, &key)? else { return Ok(None) };
@@ -125,8 +126,7 @@ impl Txn<'_, '_> {
         Ok(row.filter(|row| row.is_at(lane, index)).map(|row| (id, row)))
     }
 
-    /// Returns the id in an entry of a ready log. `None`: it cannot be read, so a job has lost it,
-    /// and all of them are counted anew.
+    /// Returns the id in an entry of a ready log. `None`: it is damaged, so its job is lost.
     fn id_at(&mut self, lane: usize, key: &[u8], entry: &[u8]) -> Option<JobId> {
         let read = entry::id_in(&self.queue.name, key, entry);
         read.map_err(|error| {
@@ -137,7 +137,7 @@ impl Txn<'_, '_> {
         .ok()
     }
 
-    /// Returns the entries of a ready log from this index on: so many at most.
+    /// Returns up to `most` entries of a ready log from this index on.
     pub(crate) fn entries_of(&mut self, lane: usize, from: u64, most: usize) -> Result<Vec<(u64, JobId)>, BoxError> {
         let (keys, end) = (self.queue.keys, self.staged.head.lanes[lane].end.max(from));
         let range = KeyRange { from: keys.ready(lane, from), to: Some(keys.ready(lane, end)) };
@@ -149,7 +149,7 @@ impl Txn<'_, '_> {
         Ok(entries.into_iter().map(id).collect())
     }
 
-    /// Deletes the entries of a ready log that were claimed, once they are many.
+    /// Deletes the claimed entries of a ready log, once they are many.
     pub(crate) fn delete_behind(&mut self, lane: usize) -> Result<(), StoreError> {
         let Lane { next, deleted, .. } = *self.staged.head.log(lane);
         if next - deleted < RANGE.min(self.batch.deletion().rows) {
@@ -166,14 +166,14 @@ impl Txn<'_, '_> {
         }
     }
 
-    /// Notes that only runs from now on can make a run of this job needless.
+    /// Notes that only runs that begin from now on can make this job needless.
     pub(crate) fn begin_anew(&self, row: &mut Row) {
         if row.extras().skips_from.is_some() {
             row.extras_mut().skips_from = Some(self.staged.head.next_token);
         }
     }
 
-    /// Undoes what an old row has brought, since another one takes its place.
+    /// Removes the expiry and the unique mark of a row that is replaced.
     pub(crate) fn settle_replaced(&mut self, id: &str, row: &Row) -> Result<(), BoxError> {
         let Some(extras) = &row.extras else { return Ok(()) };
         if let Some(expires) = extras.expires {

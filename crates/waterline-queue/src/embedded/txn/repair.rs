@@ -1,7 +1,6 @@
-//! Jobs that cannot be read. They are set aside, so that everything else goes on, until somebody
-//! removes them.
+//! Jobs that cannot be read. They are set aside until they are removed, so that all others go on.
 //!
-//! A job that is set aside has an entry in a list of them: a byte that says if a state still counts
+//! A job that is set aside has an entry in a list: a byte that says whether a state still counts
 //! the job, and the reason as text. Its row and its other records stay as they are.
 
 use crate::embedded::codec::entry;
@@ -18,15 +17,15 @@ use waterline::seam::{Family, KeyRange, describe};
 /// No state counts the job any more.
 pub(crate) const GONE: u8 = 0;
 
-/// A state counts it, and nobody knows which.
+/// A state counts it, but it is not known which.
 const COUNTED: u8 = 1;
 
-/// It was passed in a ready log, and is no longer counted as ready.
+/// It was passed in a ready log, and no longer counts as ready.
 const PASSED: u8 = 2;
 
 impl Txn<'_, '_> {
-    /// Returns the row of a job that an entry names, which stands for this state. `None` also if
-    /// the row cannot be read: the job is set aside then, and the entry is stale.
+    /// Returns the row of a job named by an entry that stands for this state. A row that cannot be
+    /// read is set aside: then the answer is `None`, and the entry stale.
     pub(crate) fn row_in(&mut self, state: impl Into<Option<JobState>>, id: &str) -> Result<Option<Row>, BoxError> {
         match self.row(id) {
             Err(error) if is_damage(&error) => {
@@ -37,8 +36,8 @@ impl Txn<'_, '_> {
         }
     }
 
-    /// Sets a job aside that cannot be read. The first entry of it that somebody comes across says
-    /// in which state it is counted; `None`: the entry does not say.
+    /// Sets aside a job that cannot be read. The first of its entries to be met says in which state
+    /// it counts; `state` is `None` if the entry does not say.
     pub(crate) fn set_aside(&mut self, id: &str, state: Option<JobState>, error: &BoxError) -> Result<(), BoxError> {
         let (queue, key) = (self.queue, self.queue.keys.entry(List::Damaged, 0, id));
         let stored = self.batch.get(&queue.entries, &key)?;
@@ -46,7 +45,7 @@ impl Txn<'_, '_> {
         let now = match (before, state) {
             (COUNTED, Some(JobState::Ready)) => PASSED,
             (COUNTED, Some(_)) => GONE,
-            // Only the entries of ready logs may be stale, so this one is right.
+            // Only entries of ready logs may be stale, so this one is right.
             (PASSED, Some(state)) if state != JobState::Ready => {
                 self.head().counts[JobState::Ready.number()] += 1;
                 GONE
@@ -72,7 +71,7 @@ impl Txn<'_, '_> {
         Ok(())
     }
 
-    /// Removes the entry of a job that was set aside. Returns false if there is none.
+    /// Removes the entry of a job that was set aside. Returns whether there was one.
     pub(crate) fn forget_damaged(&mut self, id: &str) -> Result<bool, BoxError> {
         let (queue, key) = (self.queue, self.queue.keys.entry(List::Damaged, 0, id));
         if self.staged.damaged == 0 || self.batch.get(&queue.entries, &key)?.is_none() {
@@ -94,8 +93,8 @@ impl Txn<'_, '_> {
         Ok(ids)
     }
 
-    /// Ends the leases of a job whose row does not say which one it has. With a token it ends only
-    /// that one, whose entry may be damaged, too.
+    /// Ends the leases of a job whose row cannot say which it has. With a token it ends only that
+    /// one, whose entry may be damaged, too.
     pub(crate) fn release_leases(&mut self, id: &str, token: Option<u64>) -> Result<(), BoxError> {
         let (queue, keys) = (self.queue, self.queue.keys);
         let (mut leases, mut others) = (Vec::new(), Vec::new());
@@ -106,7 +105,7 @@ impl Txn<'_, '_> {
             match of {
                 _ if its.is_some() => leases.extend(its),
                 Ok(of) => others.push(of),
-                // The next start names it.
+                // The next opening logs it.
                 Err(_) => {}
             }
         }
@@ -119,14 +118,14 @@ impl Txn<'_, '_> {
             self.staged.tell(Event::Lost { token });
             self.staged.gate.end();
         }
-        // Nor does its row say which limits it runs under.
+        // Nor can its row say which limits it runs under.
         self.staged.gate.released += 1;
         let rows = others.iter().filter_map(|id| self.row(id).ok().flatten());
         let running: Vec<_> = rows.filter(|row| row.state == JobState::Running).collect();
         self.recount_limits(None, &running)
     }
 
-    /// True if the job is found at the place that its row says.
+    /// True if the entry of a job is where its row says.
     pub(crate) fn has_entry(&mut self, id: &str, row: &Row) -> Result<bool, BoxError> {
         let (queue, keys) = (self.queue, self.queue.keys);
         let (family, key, value) = match row.state {

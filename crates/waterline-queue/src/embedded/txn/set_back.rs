@@ -1,12 +1,11 @@
-//! The clock on the wall was set back: what was written at a time that is ahead since goes back
-//! with it.
+//! The wall clock was set back: times that are ahead since then go back with it.
 //!
-//! The lists are gone through in pieces, since a queue may keep many rows. An entry that has moved
-//! is not ahead any more, so a piece that is done again changes nothing. The head notes the time
-//! only behind the last piece: a process that dies before begins anew.
+//! The lists are worked through in pieces, since a queue may keep many rows. An entry that has
+//! moved is no longer ahead, so doing a piece twice changes nothing. The head notes the new time
+//! only after the last piece: if the process dies before that, the next one starts over.
 
 use crate::embedded::codec::durations::Pair;
-use crate::embedded::codec::kept::Marked;
+use crate::embedded::codec::side_records::Marked;
 use crate::embedded::keys::{List, Mark, split_entry};
 use crate::embedded::txn::Txn;
 use crate::embedded::wall::Back;
@@ -18,20 +17,20 @@ use std::time::Duration;
 use waterline::BoxError;
 use waterline::seam::KeyRange;
 
-/// The entries that a piece looks at.
+/// The number of entries in a piece.
 const PIECE: usize = 1000;
 
-/// The lists whose entries have times that were reckoned from the clock.
+/// The lists whose entries have times of the wall clock.
 const LISTS: [List; 7] =
     [List::Scheduled, List::Waiting, List::Expiring, List::Finished, List::Dead, List::Marks, List::Gone];
 
 impl Txn<'_, '_> {
-    /// Moves what is ahead, if the clock was set back.
+    /// Moves the times that are ahead, if the clock was set back.
     pub(crate) fn follow_clock(&mut self) -> Result<(), BoxError> {
         let (wall, now) = (self.at.wall, self.at.now);
         if let Some(set) = self.staged.wall.latest.set_back(wall, now) {
             while self.staged.wall.back.is_some() {
-                // It is set back once more, before all has moved.
+                // The clock was set back again before all had moved.
                 self.move_piece(self.staged.wall.latest.wall())?;
             }
             self.begin_back(set)?;
@@ -40,7 +39,7 @@ impl Txn<'_, '_> {
         if self.staged.wall.back.is_some() { self.move_piece(wall) } else { Ok(()) }
     }
 
-    /// Moves what is in no list, and begins with the lists.
+    /// Moves the times that are in no list, and starts on the lists.
     fn begin_back(&mut self, set: SetBack) -> Result<(), BoxError> {
         let by = Duration::from_millis(set.by);
         self.staged.tell(Event::Line(Line::SetBack { by }));
@@ -56,7 +55,7 @@ impl Txn<'_, '_> {
                 self.write_row(&id, &row)?;
             }
         }
-        // Each periodic job looks at its last tick.
+        // Each periodic job then checks its last tick.
         self.staged.from.set_ticks(0);
         if self.queue.limits.has_rates {
             self.look_at_limits()?;
@@ -65,7 +64,7 @@ impl Txn<'_, '_> {
         Ok(())
     }
 
-    /// Goes through the next entries of the lists. What is written meanwhile is not ahead of now.
+    /// Works through the next entries of the lists. Entries written meanwhile are not ahead.
     fn move_piece(&mut self, now: u64) -> Result<(), BoxError> {
         let Some(mut back) = self.staged.wall.back.take() else { return Ok(()) };
         let (queue, set, mut left) = (self.queue, SetBack { to: now, by: back.by }, PIECE);
@@ -88,7 +87,7 @@ impl Txn<'_, '_> {
         if back.list < LISTS.len() {
             self.staged.wall.back = Some(back);
         }
-        // The head that is written behind the last piece notes the time.
+        // The head written after the last piece notes the time.
         self.head();
         Ok(())
     }
@@ -113,7 +112,7 @@ impl Txn<'_, '_> {
         }
     }
 
-    /// Moves a job with its entries.
+    /// Moves the times of a job and its entries.
     fn move_row(&mut self, id: &str, old: Row, set: &SetBack) -> Result<(), BoxError> {
         let mut row = old.clone();
         if !row.go_back(set) {
@@ -145,7 +144,7 @@ impl Txn<'_, '_> {
         let (queue, key) = (self.queue, self.queue.keys.mark_of_entry(entry));
         let of = entry.get(1..).unwrap_or_default();
         let Some(bytes) = self.batch.get(&queue.rows, &key)? else { return Ok(()) };
-        // One that cannot be read is left for those who meet it.
+        // One that cannot be read stays for the call that meets it.
         let moved = if entry.starts_with(Mark::Note as u8 as char) {
             let note = queue.decode_note(of, &bytes).ok().filter(|note| note.until == at);
             note.and_then(|mut note| {
@@ -179,7 +178,7 @@ mod tests {
     use waterline::fuzzing::Disk;
 
     #[test]
-    fn many_jobs_go_back_in_pieces_and_a_process_that_dies_in_between_begins_anew() {
+    fn many_jobs_go_back_in_pieces_even_across_a_crash() {
         const JOBS: usize = 2 * PIECE + PIECE / 2;
         let (hour, right) = (Duration::from_secs(3600), UNIX_EPOCH + Duration::from_secs(1_000_000));
         let clock = Clock::manual(right);
@@ -204,7 +203,7 @@ mod tests {
         let disk = disk.after_crash();
         drop(queue);
         let queue = open(&disk);
-        // The first ones are where they belong.
+        // The first piece has moved already.
         assert_eq!([(); 2].map(|()| piece(&queue)), [2 * PIECE, JOBS]);
         let listed = queue.list(JobState::Scheduled, None, usize::MAX).unwrap();
         assert!(listed.len() == JOBS && listed.iter().all(|job| job.run_at == Some(right + hour)));

@@ -95,7 +95,8 @@ mod tests {
             first.finish(None).unwrap();
             let runner = Runner::builder(&queue).on("k", |_, _: u32| Ok(Outcome::Done)).start().unwrap();
             until_asleep(&queue, 1);
-            // A claim under way may ring once more. Too short a pause hides a mistake, and never fails.
+            // A claim under way may ring once more. A pause that is too short hides a mistake, and
+            // never fails.
             let is_quiet = (0..50).any(|_| {
                 let news = queue.shared.bell.news();
                 std::thread::park_timeout(Duration::from_millis(20));

@@ -1,7 +1,7 @@
 //! The model as an engine: each call is one change, or one read, under the lock.
 
 use crate::engine::{
-    Beside, Claim, Edit, Ending, Glance, Held, NoteRead, Opened, QueueEngine, QueueNo, Steer, Survey, Turned,
+    Beside, Claim, Edit, Ending, Held, NoteRead, Opened, Peek, QueueEngine, QueueNo, StatusInputs, Steer, Turned,
 };
 use crate::notify::presence::own_worker;
 use crate::notify::shared::{Shared, Wake};
@@ -303,14 +303,14 @@ impl QueueEngine for Model {
         lease.is_some_and(|lease| !jobs.is_over(&lease, &at))
     }
 
-    fn glance(&self, queue: QueueNo, kinds: Option<&[String]>) -> Glance {
+    fn peek(&self, queue: QueueNo, kinds: Option<&[String]>) -> Peek {
         self.look(queue, |jobs, at| {
             let next = jobs.next_time(at);
             let placed = jobs.in_state(JobState::Ready).filter(|(id, _)| jobs.has_place(id, at));
             let count = |(all, own), (_, job): (_, &Job)| (all + 1, own + u64::from(is_among(&job.row.kind, kinds)));
             let (ready, own) = placed.fold((0, 0), count);
             let (is_paused, is_full) = (at.wall < jobs.paused_until, jobs.is_full(at));
-            Glance {
+            Peek {
                 ready: if is_full { 0 } else { own },
                 is_paused,
                 is_full,
@@ -354,10 +354,10 @@ impl QueueEngine for Model {
         }))
     }
 
-    fn survey(&self, queue: QueueNo) -> Result<Survey, QueueError> {
+    fn status_inputs(&self, queue: QueueNo) -> Result<StatusInputs, QueueError> {
         let (running, oldest_running) = self.running(queue);
         let fleet = Fleet::of(&self.workers(queue, 1)?);
-        Ok(self.look(queue, |jobs, at| jobs.survey(at, running, oldest_running, fleet)))
+        Ok(self.look(queue, |jobs, at| jobs.status_inputs(at, running, oldest_running, fleet)))
     }
 
     fn oldest(&self, queue: QueueNo) -> u64 {

@@ -1,6 +1,6 @@
 //! The jobs of a queue in plain maps, and each transition as a function of them and of the time.
 
-use crate::engine::Survey;
+use crate::engine::StatusInputs;
 use crate::rules::bucket::Bucket;
 use crate::rules::fleet::Fleet;
 use crate::rules::notes::Noted;
@@ -287,13 +287,13 @@ impl Jobs {
         missing.filter(|time| *time > at.wall).max()
     }
 
-    pub(super) fn survey(
+    pub(super) fn status_inputs(
         &self,
         at: &Moment,
         running: usize,
         oldest_running: Option<(Instant, JobId)>,
         fleet: Fleet,
-    ) -> Survey {
+    ) -> StatusInputs {
         let ready = || self.in_state(JobState::Ready);
         let is_suspect = |job: &Job| job.row.extras().is_suspect;
         let runs_alone = self.in_state(JobState::Running).any(|(_, job)| is_suspect(job));
@@ -309,7 +309,7 @@ impl Jobs {
         let due = self.in_state(JobState::Scheduled).map(|(_, job)| job.row.due);
         let ticks = self.periodics.values().filter_map(|(last, periodic)| periodic.as_ref()?.schedule.next(last.tick));
         let room = self.limits.queue.at_once.is_none_or(|most| running < most as usize);
-        Survey {
+        StatusInputs {
             counts: self.counts(),
             oldest_ready: ready().map(|(id, job)| (id.clone(), self.ready_since(job))).min_by_key(|(_, since)| *since),
             only_held: ready().all(|(id, _)| !self.has_place(id, at)),

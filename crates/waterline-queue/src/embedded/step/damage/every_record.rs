@@ -1,4 +1,4 @@
-//! Every record of a queue that has all kinds of them is damaged, one after the other.
+//! Damages every record of a queue with all kinds of them, one after the other.
 
 use crate::Clock;
 use crate::accept::Accept;
@@ -29,7 +29,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// The states of jobs that have not ended.
 const OPEN: [JobState; 4] = [JobState::Waiting, JobState::Scheduled, JobState::Ready, JobState::Running];
 
-/// A way to damage the value of a record. The other value is that of another record.
+/// A way to damage the value of a record. The second value is that of another record.
 type Way = (&'static str, fn(&[u8], &[u8]) -> Vec<u8>);
 
 const WAYS: [Way; 4] = [
@@ -49,7 +49,7 @@ struct Rich {
     disk: Disk,
     clock: Clock,
     queue: Queue,
-    /// Workers that say nothing any more.
+    /// Leases of workers that have gone silent.
     _silent: ManuallyDrop<Vec<Lease>>,
 }
 
@@ -75,7 +75,7 @@ fn register(queue: &Queue) -> Result<(), QueueError> {
     queue.periodic("tick", Every::new(30 * SECOND), NewJob::new("k", &1).unwrap()).start_at_next().start()
 }
 
-/// Makes the queue, each time with the same records.
+/// Makes the queue, with the same records each time.
 fn rich() -> Rich {
     let (disk, clock) = (Disk::default(), Clock::manual(began()));
     let store = disk.open(&Store::options()).unwrap();
@@ -98,7 +98,7 @@ fn rich() -> Rich {
     all(vec![job("k", "x 0").key("x"), job("k", "x 1").key("x"), job("slow", "slow 3").key("y")]);
     all(vec![job("rated", "rated 0"), job("rated", "rated 1").key("z")]);
     all(vec![job("k", "silent 0").meta("for", "ann").unwrap(), job("k", "silent 1").key("x")]);
-    // All that may begin do. The limits hold the others.
+    // All jobs that may begin do. The limits hold the others.
     let mut leases: Vec<_> = std::iter::from_fn(|| accept(&queue)).collect();
     let silent = leases.iter_mut().find(|lease| lease.id() == "silent 0").unwrap();
     silent.update(Some("some".into())).unwrap();
@@ -112,7 +112,7 @@ fn rich() -> Rich {
         job("k", "holds").after(["later", "tree"]).on_dead(OnDead::Hold),
         job("k", "dies").after(["late"]),
     ]);
-    // One limit has a place, and some jobs have not been told of the end that they wait for.
+    // One limit has a place, and some jobs were not told yet of the end that they wait for.
     let ends = leases.iter().position(|lease| lease.id() == "x 0").unwrap();
     leases.remove(ends).finish(None).unwrap();
     many.bury("they die with it").unwrap();
@@ -125,7 +125,7 @@ fn open_jobs(queue: &Queue) -> BTreeSet<String> {
     listed.map(|job| job.id).collect()
 }
 
-/// Runs everything that the next two hours bring, and adds what has begun.
+/// Runs everything that is due within two hours, and notes which jobs have begun.
 fn run(queue: &Queue, clock: &Clock, ran: &mut BTreeSet<String>) {
     let steps = [2 * SECOND; 15].into_iter().chain([40 * SECOND; 4]).chain([HOUR; 2]);
     for step in [Duration::ZERO].into_iter().chain(steps) {
@@ -138,8 +138,8 @@ fn run(queue: &Queue, clock: &Clock, ran: &mut BTreeSet<String>) {
     }
 }
 
-/// Asserts that everything is run but what is damaged, which can be seen and removed. A damaged row
-/// is that of this job.
+/// Asserts that everything runs except what is damaged, which can be seen and removed. `row` is the
+/// job whose row was damaged, if any.
 fn assert_mended(queue: &Queue, clock: &Clock, were_open: &BTreeSet<String>, (case, row): (&str, Option<&str>)) {
     let (mut ran, mut removed) = (BTreeSet::new(), BTreeSet::new());
     run(queue, clock, &mut ran);
@@ -174,7 +174,7 @@ fn assert_mended(queue: &Queue, clock: &Clock, were_open: &BTreeSet<String>, (ca
 }
 
 #[test]
-fn a_job_that_was_damaged_while_it_ran_leaves_its_place_under_a_limit_to_the_next_one() {
+fn a_running_job_that_is_damaged_frees_its_place() {
     let clock = Clock::manual(began());
     let queue = Queue::open(&Store::in_memory(), "q", options(&clock)).unwrap();
     queue.push_all([job("slow", "slow 0"), job("slow", "slow 1")]).unwrap();
@@ -185,7 +185,7 @@ fn a_job_that_was_damaged_while_it_ran_leaves_its_place_under_a_limit_to_the_nex
     assert_eq!(accept(&queue).unwrap().id(), "slow 1");
 }
 
-/// Empties the records of these kinds, by the family and the fifth byte of the key.
+/// Empties the records of these kinds, given by family and fifth byte of the key.
 fn empty(disk: &Disk, kinds: &[(&str, u8)]) {
     let ours = disk
         .records()
@@ -195,7 +195,7 @@ fn empty(disk: &Disk, kinds: &[(&str, u8)]) {
 }
 
 #[test]
-fn a_job_that_was_damaged_together_with_its_entry_or_its_limit_holds_up_no_other_one() {
+fn a_job_damaged_with_its_entry_or_limit_blocks_none() {
     for kinds in [[("waterline.queue", b'l'), ("waterline.ready", b'l')], [("waterline.queue", b'r'), ("", 0)]] {
         let (disk, clock) = (Disk::default(), Clock::manual(began()));
         let queue = Queue::open(&disk.open(&Store::options()).unwrap(), "q", options(&clock)).unwrap();
@@ -215,7 +215,7 @@ fn a_job_that_was_damaged_together_with_its_entry_or_its_limit_holds_up_no_other
 }
 
 #[test]
-fn a_job_whose_entry_names_nobody_is_found_although_a_limit_held_a_damaged_one_before() {
+fn a_lost_entry_is_found_after_a_held_job_was_damaged() {
     let (disk, clock) = (Disk::default(), Clock::manual(began()));
     let queue = Queue::open(&disk.open(&Store::options()).unwrap(), "q", options(&clock)).unwrap();
     queue.push_all([job("slow", "slow 0"), job("slow", "slow 1")]).unwrap();
@@ -232,7 +232,7 @@ fn a_job_whose_entry_names_nobody_is_found_although_a_limit_held_a_damaged_one_b
 }
 
 #[test]
-fn a_job_whose_record_of_its_wait_for_a_damaged_one_is_damaged_runs_once_that_one_is_removed() {
+fn a_wait_with_a_damaged_record_ends_on_removal() {
     let (disk, clock) = (Disk::default(), Clock::manual(began()));
     let queue = Queue::open(&disk.open(&Store::options()).unwrap(), "q", options(&clock)).unwrap();
     queue
@@ -250,24 +250,24 @@ fn a_job_whose_record_of_its_wait_for_a_damaged_one_is_damaged_runs_once_that_on
 }
 
 #[test]
-fn each_record_may_be_damaged_and_every_other_job_runs_and_the_damaged_one_is_seen_and_removed() {
+fn any_damaged_record_leaves_all_other_jobs_running() {
     let whole = rich();
     let records = whole.disk.records();
     let were_open = open_jobs(&whole.queue);
     let is_ours = |(family, key, _): &&Record| {
         let text = String::from_utf8_lossy(key);
-        // Jobs that wait for one end are alike.
+        // The many jobs that wait for one end are alike.
         let is_alike = text.find("of many ").is_some_and(|at| !["00", "65"].contains(&&text[at + 8..]));
         ["waterline.queue", "waterline.ready"].contains(&family.as_str()) && !is_alike
     };
     let ours: Vec<_> = records.iter().filter(is_ours).collect();
     let kinds: BTreeSet<_> = ours.iter().map(|(family, key, _)| (family.as_str(), key[4])).collect();
-    // Each kind of record that the page `storage` lists, by its family and the fifth byte of its
-    // key. (That of the queue's number is `q`, the first byte of its name.)
+    // Each kind of record that the page `storage` lists, by family and fifth byte of the key. (The
+    // number of the queue is under `q`, the first byte of its name.)
     let rows = b"adghijlmopqrty".iter().map(|kind| ("waterline.queue", *kind));
     let entries = [0, 2, 3, 4].iter().chain(b"efglmrstwx").map(|kind| ("waterline.ready", *kind));
     assert_eq!(kinds, rows.chain(entries).collect(), "a kind of record is missing, or is new");
-    // One of three, another one each time. `make soak` tries all.
+    // One in three, at random. `make soak` tries all.
     let (all, mut trials) = (std::env::var_os("WATERLINE_SOAK").is_some(), 0);
     let first = fastrand::usize(..3);
     for (record, other) in ours.iter().zip(ours.iter().cycle().skip(1)) {
@@ -297,7 +297,7 @@ fn each_record_may_be_damaged_and_every_other_job_runs_and_the_damaged_one_is_se
                         assert_eq!(register(&queue).is_err(), key[4] == b'y' && family == "waterline.queue", "{case}");
                         assert_mended(&queue, &clock, &were_open, (&case, row));
                     }
-                    // Nobody can tell a queue without its own record from another one.
+                    // A queue cannot open without its own records.
                     Err(QueueError::Store(Error::Corrupt { name, .. })) => {
                         let begins = key[..4] == [u8::MAX; 4] || key[4..] == *b"h";
                         assert!(begins && name == "q", "{case}");

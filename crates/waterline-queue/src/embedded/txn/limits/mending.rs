@@ -1,4 +1,4 @@
-//! Records of limits that cannot be read. They are worked out anew, from the jobs.
+//! Records of limits that cannot be read: they are rebuilt from the jobs.
 
 use crate::embedded::codec::limit::{KEY, LimitRecord};
 use crate::embedded::keys::split_held;
@@ -12,8 +12,8 @@ use waterline::BoxError;
 use waterline::seam::KeyRange;
 
 impl LimitCache {
-    /// Returns the record of a limit, from the entries of its log and from the running jobs. It has
-    /// no token: too late is better than too often.
+    /// Rebuilds the record of a limit from its log and the running jobs. It has no token: too late
+    /// is better than too often.
     pub(super) fn mend(txn: &mut Txn<'_, '_>, name: &str, reason: &str) -> Result<LimitRecord, BoxError> {
         let queue = txn.queue;
         txn.log_damage(Damaged::Limit { name: name.to_owned(), reason: reason.to_owned() });
@@ -25,7 +25,7 @@ impl LimitCache {
         let mut record = LimitRecord { epoch: txn.staged.head.epoch, ..LimitRecord::default() };
         record.next = places.first().copied().unwrap_or(0);
         record.end = places.last().map_or(0, |place| place + 1);
-        // One of them may be damaged, too. A claim that comes to it has all jobs counted anew.
+        // An entry may be damaged, too. The claim that meets it has all jobs counted again.
         record.held = places.len() as u64;
         for id in txn.running_ids()? {
             let row = txn.row(&id).unwrap_or_default();
@@ -45,8 +45,8 @@ impl Txn<'_, '_> {
         self.queue.limits.names(row).iter().any(|other| other == name)
     }
 
-    /// Counts the jobs of all limits anew, from the rows that can be read: those that run under
-    /// each limit, and those that it holds, if they were counted.
+    /// Counts the jobs of all limits again, from the rows that can be read: the running ones, and
+    /// the held ones if `held` has their counts.
     pub(crate) fn recount_limits(
         &mut self,
         held: Option<HashMap<String, u64>>,
@@ -54,7 +54,7 @@ impl Txn<'_, '_> {
     ) -> Result<(), BoxError> {
         let names = self.limit_names()?;
         if let Some(held) = &held {
-            // Also if no limit has a record any more: its last held job may be damaged.
+            // Even if no limit has a record: the last held job may be the damaged one.
             self.head().held = held.values().sum();
         }
         let mut cache = LimitCache::default();
@@ -65,7 +65,7 @@ impl Txn<'_, '_> {
             let next = cache.open(self, &kind)?;
             let entry = self.batch.get(&self.queue.entries, &self.queue.keys.held(&kind, place))?;
             if place < cache.record(next).next || entry != Some([&[KEY], name.as_bytes()].concat()) {
-                // It has lost its entry.
+                // Its entry is lost.
                 cache.record(at).waits = None;
             } else {
                 *waiting.entry(kind).or_default() += 1;

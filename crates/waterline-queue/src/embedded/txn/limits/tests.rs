@@ -29,7 +29,6 @@ fn accept(queue: &Queue) -> Option<Lease> {
     queue.accept(Accept::new()).unwrap()
 }
 
-/// The names of all records.
 fn records(queue: &Queue) -> Vec<String> {
     queue.call(|step| step.txn.limit_names()).unwrap()
 }
@@ -40,7 +39,7 @@ fn record(queue: &Queue, name: &str) -> LimitRecord {
 }
 
 #[test]
-fn a_limit_that_nobody_needs_any_more_has_no_record() {
+fn an_idle_limit_has_no_record() {
     let rate = Rate::new(1, SECOND).burst(2);
     let (queue, clock) = queue(&[Limit::each_key().at_once(1), Limit::kind("k").rate(rate), Limit::queue().rate(rate)]);
     queue.push_all((0..2).map(|n| keyed(&format!("a{n}"), &format!("key{n}")))).unwrap();
@@ -56,7 +55,7 @@ fn a_limit_that_nobody_needs_any_more_has_no_record() {
 }
 
 #[test]
-fn a_job_without_a_limit_reads_and_writes_no_record_and_its_row_and_head_are_as_they_were() {
+fn a_job_without_a_limit_costs_no_record() {
     let (queue, _) = queue(&[Limit::each_key().at_once(1), Limit::kind("other").at_once(1)]);
     queue.push(NewJob::new("k", &()).unwrap().id("a")).unwrap();
     let _lease = accept(&queue).unwrap();
@@ -67,7 +66,7 @@ fn a_job_without_a_limit_reads_and_writes_no_record_and_its_row_and_head_are_as_
 }
 
 #[test]
-fn a_row_that_was_held_is_again_as_it_was() {
+fn a_held_row_returns_to_its_short_form() {
     let (queue, _) = queue(&[Limit::kind("k").at_once(1)]);
     queue.push_all(["a", "b"].map(|id| NewJob::new("k", &()).unwrap().id(id))).unwrap();
     let mut lease = accept(&queue).unwrap();
@@ -80,7 +79,7 @@ fn a_row_that_was_held_is_again_as_it_was() {
 }
 
 #[test]
-fn the_removal_of_a_held_job_is_seen_by_its_limit() {
+fn removing_a_held_job_updates_its_limit() {
     let (queue, _) = queue(&[Limit::each_key().at_once(1)]);
     queue.push_all((0..4).map(|n| keyed(&format!("a{n}"), "a"))).unwrap();
     let _lease = accept(&queue).unwrap();
@@ -94,7 +93,7 @@ fn the_removal_of_a_held_job_is_seen_by_its_limit() {
 }
 
 #[test]
-fn a_record_that_is_damaged_is_made_anew_from_the_jobs() {
+fn a_damaged_record_is_rebuilt_from_the_jobs() {
     let rate = Rate::new(1, SECOND);
     let (queue, clock) = queue(&[Limit::each_key().at_once(2), Limit::kind("slow").rate(rate)]);
     queue.push_all((0..6).map(|n| keyed(&format!("a{n}"), "a"))).unwrap();
@@ -121,7 +120,7 @@ fn a_record_that_is_damaged_is_made_anew_from_the_jobs() {
 }
 
 #[test]
-fn the_removal_of_a_damaged_job_counts_the_jobs_of_its_limits_anew() {
+fn removing_a_damaged_job_recounts_its_limits() {
     let (queue, _) = queue(&[Limit::each_key().at_once(1), Limit::queue().at_once(2)]);
     queue.push_all((0..4).map(|n| keyed(&format!("a{n}"), "a"))).unwrap();
     let mut lease = accept(&queue).unwrap();

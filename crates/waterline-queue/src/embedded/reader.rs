@@ -1,4 +1,4 @@
-//! Looks at what is stored of a queue: its jobs, state by state.
+//! Reads what is stored of a queue: its jobs, state by state.
 
 use crate::embedded::codec::entry;
 use crate::embedded::codec::limit::{JOB, LimitRecord};
@@ -16,22 +16,22 @@ use crate::types::row::Row;
 use waterline::Error;
 use waterline::seam::{KeyRange, Kv, Order};
 
-mod kept;
-/// A closure that is shown jobs. It returns false to end that.
 mod limited;
-mod survey;
+mod side_records;
+mod status_inputs;
 mod used;
 
+/// A closure called with jobs, until it returns false.
 pub(crate) type Each<'a> = dyn FnMut(&str, Found) -> Result<bool, QueueError> + 'a;
 
 /// A job that an entry names.
 pub(crate) struct Found {
     /// The number of the entry in its list.
     pub(crate) place: u64,
-    /// Those of the entry of a ready job.
+    /// From the entry of a ready job.
     priority: Priority,
     limit: Option<String>,
-    /// Its row, or the reason why that cannot be read.
+    /// The row, or why it cannot be read.
     pub(super) row: Result<Row, String>,
 }
 
@@ -52,15 +52,15 @@ fn left_out<T: Default>(part: Result<T, QueueError>, damaged: &mut Option<QueueE
     }
 }
 
-/// A look at what is stored of a queue.
+/// A reader of what is stored of a queue.
 #[derive(Clone, Copy)]
-pub(crate) struct Look<'a> {
+pub(crate) struct Reader<'a> {
     pub(crate) kv: &'a dyn Kv,
     pub(crate) queue: &'a QueueState,
 }
 
-impl Look<'_> {
-    /// Returns a job, and the error of a part of it that cannot be read and is left out.
+impl Reader<'_> {
+    /// Returns a job, and the error of a part that cannot be read and is left out.
     pub(crate) fn look_at(&self, id: &str, mut row: Row) -> Result<Option<(JobInfo, Option<QueueError>)>, QueueError> {
         loop {
             let mut damaged = None;
@@ -68,7 +68,7 @@ impl Look<'_> {
             if damaged.is_none() {
                 return Ok(Some((job, None)));
             }
-            // A job may be removed between the reads.
+            // A job may change or be removed between the reads.
             match self.row(id)? {
                 None => return Ok(None),
                 Some(now) if now == row => return Ok(Some((job, damaged))),
@@ -107,7 +107,7 @@ impl Look<'_> {
         Ok(Some(JobInfo { damaged, ..self.parts(id, &row, &mut None)? }))
     }
 
-    /// Shows the jobs in this state, until one is answered with false.
+    /// Calls `each` with the jobs in this state, until it returns false.
     pub(crate) fn each(
         &self,
         state: JobState,
@@ -131,7 +131,7 @@ impl Look<'_> {
                 behind.push(0);
                 behind
             }
-            // Nothing is below, and tombstones may be.
+            // Below are at most tombstones.
             None => keys.entries_from(list, begin),
         };
         let range = KeyRange { from: begin, to: Some(keys.entries_end(list)) };
@@ -172,8 +172,7 @@ impl Look<'_> {
         self.each_held(held, &mut each)
     }
 
-    /// Shows the ready jobs of one priority from this index on. Returns false if one was answered
-    /// with false.
+    /// Calls `each` with the ready jobs of a lane from this index on. Returns false if it did.
     pub(crate) fn each_in_lane(&self, lane: usize, index: u64, each: &mut Each<'_>) -> Result<bool, QueueError> {
         let (bounds, lines) = self.queue.look(|live| {
             let lines: Vec<_> = live.kinds.in_lane(lane).cloned().collect();
@@ -188,7 +187,7 @@ impl Look<'_> {
         for pair in self.kv.rows(&self.queue.entries, range, Order::Ascending) {
             let (key, entry) = pair?;
             let index = number_of_entry(&key);
-            // The next claim finds the job that has lost an entry which cannot be read.
+            // The next claim finds the job of an entry that cannot be read.
             let Ok(id) = entry::id_in(&self.queue.name, &key, &entry) else { continue };
             let row = self.found(&id)?.filter(|row| row.as_ref().map_or(true, |row| row.is_at(lane, index)));
             if let Some(row) = row
@@ -200,8 +199,7 @@ impl Look<'_> {
         Ok(true)
     }
 
-    /// Shows the ready jobs of one priority that are in these lines of kinds and between these
-    /// indices, in their order.
+    /// Calls `each`, in order, with the jobs in these lines of a lane and between these indices.
     fn each_in_lines(
         &self,
         lane: usize,
@@ -234,7 +232,7 @@ impl Look<'_> {
         }
     }
 
-    /// Shows the jobs that limits hold, limit by limit: from a place in one of them on.
+    /// Calls `each` with the jobs that limits hold, limit by limit, from a place in one of them on.
     pub(crate) fn each_held(&self, from: Option<(String, u64)>, each: &mut Each<'_>) -> Result<(), QueueError> {
         if self.queue.look(|live| live.head.held) == 0 {
             return Ok(());
@@ -260,7 +258,7 @@ impl Look<'_> {
         })
     }
 
-    /// Shows the limits that have held jobs, from this name on, until one is answered with false.
+    /// Calls `each` with the limits that hold jobs, from this name on, until it returns false.
     pub(crate) fn each_limit(
         &self,
         from: &str,
@@ -271,7 +269,7 @@ impl Look<'_> {
         for pair in self.kv.rows(&self.queue.rows, range, Order::Ascending) {
             let (key, bytes) = pair?;
             let Some(name) = name_of_limit(&key) else { continue };
-            // A record that cannot be read is made anew by the next claim.
+            // The next claim rebuilds a record that cannot be read.
             let record = LimitRecord::decode(&self.queue.name, name, &bytes).ok().filter(|record| record.held > 0);
             if let Some(record) = record
                 && !each(name, &record)?
@@ -308,8 +306,8 @@ impl Look<'_> {
         Ok(bytes.map(|bytes| self.queue.decode_row(id, &bytes)).transpose()?)
     }
 
-    /// Returns the row of a job, or the reason why it cannot be read. One that is set aside is in
-    /// the list of those alone.
+    /// Returns the row of a job, or why it cannot be read; `None` also if the job is set aside, as
+    /// only the list of those has it then.
     pub(crate) fn found(&self, id: &str) -> Result<Option<Result<Row, String>>, QueueError> {
         match self.row(id) {
             Ok(row) => Ok(row.map(Ok)),
@@ -322,25 +320,23 @@ impl Look<'_> {
         }
     }
 
-    /// Returns what is stored under this key of the rows.
+    /// Returns what is stored under a key in the family of rows.
     pub(crate) fn bytes(&self, key: &[u8]) -> Result<Option<Vec<u8>>, QueueError> {
         Ok(self.kv.get(&self.queue.rows, key).map_err(Error::from)?)
     }
 }
 
-impl Look<'_> {
-    /// Returns the metadata of a job with this row.
+impl Reader<'_> {
     fn meta_of(&self, id: &str, row: &Row) -> Result<Meta, QueueError> {
         if row.extras().has_meta { self.meta(id) } else { Ok(Meta::new()) }
     }
 
-    /// Returns the metadata that is stored for a job.
     pub(crate) fn meta(&self, id: &str) -> Result<Meta, QueueError> {
         let bytes = self.bytes(&self.queue.keys.meta(id))?;
         Ok(bytes.map_or(Ok(Meta::new()), |bytes| self.queue.decode_meta(id, &bytes))?)
     }
 
-    /// Returns the progress of a job with this row: that which its worker shows, or the stored one.
+    /// Returns the progress that the worker of a job shows, or the stored one.
     pub(crate) fn progress_of(&self, id: &str, row: &Row) -> Result<Option<JobProgress>, QueueError> {
         let shown = if row.state == JobState::Running { self.queue.shown(row.place) } else { None };
         if shown.is_some() || !row.extras().has_progress {

@@ -1,12 +1,12 @@
-//! The survey of a queue: what it may wait for, and its first jobs.
+//! The status_inputs of a queue: what it may wait for, and its first jobs.
 
 use crate::embedded::codec::entry;
 use crate::embedded::codec::head::FREED;
 use crate::embedded::keys::List;
 use crate::embedded::kind_lines::LinePlace;
-use crate::embedded::look::Look;
+use crate::embedded::reader::Reader;
 use crate::embedded::state::Front;
-use crate::engine::Survey;
+use crate::engine::StatusInputs;
 use crate::notify::presence::own_worker;
 use crate::rules::fleet::Fleet;
 use crate::rules::lanes::{LANES, Lane};
@@ -18,19 +18,19 @@ use std::ops::Range;
 use std::time::Duration;
 use waterline::seam::{KeyRange, Order};
 
-/// The most lines of kinds that one look shows, and the most jobs of each that it counts.
+/// The most lines that one look shows, and the most jobs of each that it counts.
 const KINDS: usize = 64;
 const COUNTED: usize = 10_000;
 
-/// The most lines of each priority in which a look for the oldest job reads the first one.
+/// The most lines of each priority that a look for the oldest job reads.
 const LINES: usize = 16;
 
-/// The most entries of a ready log that one look for its first job reads.
+/// The most entries of a ready log that a look for its first job reads.
 const LOOKS: u64 = 64;
 
-impl Look<'_> {
-    /// `is_here`: this process has the store, and not another one.
-    pub(crate) fn survey(&self, is_here: bool) -> Result<Survey, QueueError> {
+impl Reader<'_> {
+    /// `is_here`: this process has opened the store for writing, and not another one.
+    pub(crate) fn status_inputs(&self, is_here: bool) -> Result<StatusInputs, QueueError> {
         let first_ready = self.first_ready()?;
         let no_entry = first_ready.is_empty();
         let lines = self.lines_of_kinds()?;
@@ -48,7 +48,7 @@ impl Look<'_> {
             let paused = live.head.is_paused(at.wall).then_some(live.head.paused_until);
             let shut = if live.gate.room() > 0 { live.gate.shut_until(at.wall) } else { None };
             let oldest = live.running.values().min_by_key(|holder| holder.since);
-            Survey {
+            StatusInputs {
                 counts: Counts::of(live.head.counts, live.damaged),
                 oldest_ready,
                 only_held: no_entry && !live.head.has_freed(),
@@ -70,7 +70,7 @@ impl Look<'_> {
         }))
     }
 
-    /// Returns the worker that works on the queue: this process, or the one beside.
+    /// Returns the worker of the queue: this process, or the one that has the store open.
     pub(crate) fn worker(&self, is_here: bool, jobs: usize) -> Option<WorkerInfo> {
         let running: Vec<_> =
             self.queue.look(|live| live.running.values().map(|holder| (holder.since, holder.id.clone())).collect());
@@ -78,7 +78,7 @@ impl Look<'_> {
         own_worker(&self.queue.moment(), self.queue.shared.presence(), is_here, running, jobs, kind)
     }
 
-    /// Returns the kinds whose jobs are in lines, with the number of each.
+    /// Returns the kinds whose jobs are in lines, with their numbers.
     fn lines_of_kinds(&self) -> Result<Vec<(String, u64)>, QueueError> {
         let kinds: Vec<_> = self.queue.look(|live| live.kinds.kinds().take(KINDS).map(str::to_owned).collect());
         let mut lines = Vec::new();
@@ -108,8 +108,7 @@ impl Look<'_> {
         Ok(first)
     }
 
-    /// Returns since when the first job has waited, in milliseconds since 1970. Of those in lines,
-    /// it is the first one of these kinds.
+    /// Returns since when the first job has waited. In lines, only jobs of these kinds count.
     pub(crate) fn oldest(&self, kinds: Option<&[String]>) -> u64 {
         let wall = self.queue.moment().wall;
         let (is_paused, logs, from) = self.queue.look(|live| {
@@ -119,7 +118,7 @@ impl Look<'_> {
         let mut fronts = self.queue.fronts.lock();
         let lanes: Vec<_> =
             logs.into_iter().enumerate().filter(|(_, lane)| !is_paused && lane.next < lane.end).collect();
-        // Without a job that is ready, it is chosen for what time has brought.
+        // Without a ready job, the queue is ranked by what is due.
         let mut oldest = if lanes.is_empty() && from.has_untold() {
             0
         } else if lanes.is_empty() {
@@ -139,7 +138,7 @@ impl Look<'_> {
         oldest
     }
 
-    /// Returns since when the first job has waited that is in the line of one of these kinds.
+    /// Returns since when the first job in a line of these kinds has waited.
     fn oldest_in_lines(&self, kinds: Option<&[String]>) -> u64 {
         let lines: Vec<_> = self.queue.look(|live| {
             let of_lane = |lane: usize| -> Vec<_> {
@@ -155,8 +154,8 @@ impl Look<'_> {
         lines.iter().filter_map(since).min().unwrap_or(u64::MAX)
     }
 
-    /// Returns the time since which the first job of a line is ready. One that cannot be read
-    /// counts as an old one, so that a claim finds it.
+    /// Returns since when the first job of a line is ready. One that cannot be read counts as old,
+    /// so that a claim finds it.
     fn since_in_line(&self, lane: usize, (from, kind): &LinePlace) -> Option<u64> {
         let keys = self.queue.keys;
         let range = KeyRange { from: keys.line(kind, lane, *from), to: Some(keys.line(kind, lane, u64::MAX)) };
@@ -175,21 +174,20 @@ impl Look<'_> {
             match self.since(lane, index) {
                 Ok(None) => {}
                 Ok(since) => return Front { index, since },
-                // A job that cannot be read counts as an old one, so that a claim finds it.
+                // One that cannot be read counts as old, so that a claim finds it.
                 Err(_) => return Front { index, since: Some(0) },
             }
         }
         Front { index: end, since: None }
     }
 
-    /// Returns the time since which the job at this place of a log is ready; `None` if the entry is
-    /// stale.
+    /// Returns since when the job at this place of a log is ready; `None` if the entry is stale.
     fn since(&self, lane: usize, index: u64) -> Result<Option<u64>, QueueError> {
         let state = self.queue;
         let key = state.keys.ready(lane, index);
         let Some(entry) = self.kv.get(&state.entries, &key)? else { return Ok(None) };
         if lane == FREED {
-            // The entry names a limit, which holds the job.
+            // The entry names the limit that holds the job.
             return String::from_utf8(entry).map_or(Ok(None), |limit| self.called_since(&limit));
         }
         let Ok(id) = entry::id_in(&state.name, &key, &entry) else { return Ok(None) };

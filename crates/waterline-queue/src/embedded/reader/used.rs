@@ -1,8 +1,8 @@
-//! Looks at the limits and how full they are, and at the jobs before and behind a job.
+//! Reads how full the limits are, and which jobs come before and after a job.
 
 use crate::embedded::codec::limit::LimitRecord;
 use crate::embedded::keys::{name_of_limit, split_waiting};
-use crate::embedded::look::Look;
+use crate::embedded::reader::Reader;
 use crate::types::error::QueueError;
 use crate::types::job::{JobId, JobState};
 use crate::types::limit::{LimitOf, QUEUE, of_name};
@@ -11,10 +11,10 @@ use std::collections::BTreeSet;
 use waterline::Error;
 use waterline::seam::{KeyRange, Order};
 
-/// The records of single keys that a look reads. There may be one for each key.
+/// The most records of keys that one look reads. There may be one for each key.
 const LOOKS: usize = 64;
 
-impl Look<'_> {
+impl Reader<'_> {
     /// Returns the limits that are set, and those of keys that have jobs.
     pub(crate) fn limits_used(&self) -> Result<Vec<LimitUse>, QueueError> {
         let mut names: BTreeSet<String> = self.queue.limits.named().map(str::to_owned).collect();
@@ -43,7 +43,7 @@ impl Look<'_> {
 
     fn limit_used(&self, name: &str) -> Result<LimitUse, QueueError> {
         let bytes = self.bytes(&self.queue.keys.limit(name))?;
-        // A record that cannot be read is made anew by the next claim.
+        // The next claim rebuilds a record that cannot be read.
         let record =
             bytes.and_then(|bytes| LimitRecord::decode(&self.queue.name, name, &bytes).ok()).unwrap_or_default();
         let (bounds, wall) = (self.queue.limits.bounds(name), self.queue.moment().wall);
@@ -58,7 +58,7 @@ impl Look<'_> {
         Ok(LimitUse {
             limit: of_name(name),
             at_once: bounds.at_once,
-            // Jobs of an earlier opening run no more.
+            // Jobs of an earlier opening do not run any more.
             running: if name == QUEUE { running } else { record.running * u64::from(record.epoch == epoch) },
             rate: bounds.rate.map(|rate| (rate.count, rate.per)),
             burst: bounds.rate.map(|rate| rate.burst),
@@ -84,7 +84,7 @@ impl Look<'_> {
                     break;
                 }
                 let Some(waiter) = split_waiting(&key) else { continue };
-                // An entry without this record is stale, and so is that of a job that has died.
+                // An entry without this record is stale, and so is that of a job that died.
                 let is_stale = self.bytes(&keys.awaits(waiter, list))?.is_none();
                 if !is_stale && self.row(waiter)?.is_some_and(|row| row.state == JobState::Waiting) {
                     related.awaited_by.push(JobId::from(waiter));

@@ -1,18 +1,18 @@
-//! A look at the jobs that limits hold, for the status.
+//! Reads the jobs that limits hold, for the status.
 
 use crate::embedded::codec::limit::{JOB, LimitRecord};
 use crate::embedded::keys::split_held;
-use crate::embedded::look::Look;
+use crate::embedded::reader::Reader;
 use crate::types::error::QueueError;
 use crate::types::job::JobId;
 use crate::types::limit::{LimitOf, of_name};
 use std::collections::BTreeMap;
 use waterline::seam::{KeyRange, Order};
 
-/// The limits that one look reads. There may be one for each key.
+/// The most limits that one look reads. There may be one for each key.
 const LOOKS: usize = 64;
 
-/// The jobs that limits hold, as far as a look has seen.
+/// The jobs that limits hold, as far as one look reads.
 #[derive(Default)]
 pub(crate) struct HeldJobs {
     /// The limit that holds the most, their number, and the time of its next token.
@@ -21,15 +21,15 @@ pub(crate) struct HeldJobs {
     pub(crate) first: Vec<(JobId, u64)>,
 }
 
-impl Look<'_> {
-    /// Looks at the first limits that hold jobs.
+impl Reader<'_> {
+    /// Reads the first limits that hold jobs.
     pub(crate) fn look_at_held(&self) -> Result<HeldJobs, QueueError> {
         let mut look = HeldJobs::default();
         let state = self.queue;
         if state.look(|live| live.head.held) == 0 {
             return Ok(look);
         }
-        // A key that waits for a kind counts there as one job, which is its first.
+        // A key that waits for a kind counts there as one job: its first.
         let mut holds: BTreeMap<String, (u64, Option<u64>)> = BTreeMap::new();
         let mut looks = 0;
         self.each_limit("", |name, record| {
@@ -52,7 +52,7 @@ impl Look<'_> {
     }
 
     /// Returns the first job that a limit holds, with the time since which it is ready. If a key
-    /// stands before it, that is the first job of the key; without `with_keys` there is none then.
+    /// comes before it, that is the first job of the key, or none without `with_keys`.
     pub(crate) fn first_held(
         &self,
         name: &str,
@@ -84,14 +84,13 @@ impl Look<'_> {
         Ok(None)
     }
 
-    /// Returns the record of a limit. One that cannot be read is made anew by the next claim.
+    /// Returns the record of a limit. The next claim rebuilds one that cannot be read.
     pub(crate) fn limit_record(&self, name: &str) -> Result<Option<LimitRecord>, QueueError> {
         let bytes = self.bytes(&self.queue.keys.limit(name))?;
         Ok(bytes.and_then(|bytes| LimitRecord::decode(&self.queue.name, name, &bytes).ok()))
     }
 
-    /// Returns the time since which the first job of a limit is ready that is in the log of freed
-    /// places. `None`: it has none.
+    /// Returns since when the first job of a limit in the freed log is ready. `None`: it has none.
     pub(crate) fn called_since(&self, name: &str) -> Result<Option<u64>, QueueError> {
         let Some(record) = self.limit_record(name)?.filter(|record| record.held > 0) else { return Ok(None) };
         Ok(self.first_held(name, &record, true)?.map(|(_, since)| since))

@@ -1,8 +1,8 @@
-//! Looks at the records beside the jobs: notes, and those of periodic jobs.
+//! Reads the records beside jobs: notes, and those of periodic jobs.
 
-use crate::embedded::codec::kept::Last;
+use crate::embedded::codec::side_records::Last;
 use crate::embedded::keys::{Mark, id_of_row, note_of};
-use crate::embedded::look::Look;
+use crate::embedded::reader::Reader;
 use crate::engine::NoteRead;
 use crate::rules::notes::Noted;
 use crate::types::error::QueueError;
@@ -12,14 +12,14 @@ use crate::types::schedule::Schedule;
 use waterline::Error;
 use waterline::seam::{KeyRange, Order};
 
-impl Look<'_> {
-    /// Returns a note, also if its time is over.
+impl Reader<'_> {
+    /// Returns a note, even if its time is over.
     pub(crate) fn noted(&self, of: &str) -> Result<Option<Noted>, QueueError> {
         let bytes = self.bytes(&self.queue.keys.mark(Mark::Note, of))?;
         Ok(bytes.map(|bytes| self.queue.decode_note(of, &bytes)).transpose()?)
     }
 
-    /// Returns the notes with this prefix that are not over, behind this one: so many at most.
+    /// Returns up to `most` notes with this prefix, behind `behind`, that are not over.
     pub(crate) fn notes(&self, prefix: &str, behind: Option<&str>, most: usize) -> Result<Vec<NoteRead>, QueueError> {
         let mut range = KeyRange::prefix(&self.queue.keys.mark(Mark::Note, prefix));
         if let Some(behind) = behind {

@@ -1,9 +1,9 @@
-//! The bytes of what a queue keeps beside the rows of its jobs: marks, the last ticks of periodic
-//! jobs, notes, and the progress of jobs.
+//! The bytes of the records beside rows: marks, last ticks, progress, notes, and metadata.
 
 use crate::rules::notes::{Change, Noted};
 use crate::types::job::{JobId, millis};
 use crate::types::json::from_json;
+use crate::types::meta::Meta;
 use crate::types::progress::JobProgress;
 use waterline::seam::{Fields, Kind, Writer};
 
@@ -15,14 +15,16 @@ pub(crate) const NOTE: Kind = Kind { label: "queue.note", versions: &[1] };
 
 pub(crate) const PROGRESS: Kind = Kind { label: "queue.progress", versions: &[1] };
 
-/// A mark: a unique job, the last run that succeeded, or the newest root.
+pub(crate) const META: Kind = Kind { label: "queue.meta", versions: &[1] };
+
+/// A mark: a unique job, the last successful run, or the newest root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Marked {
     /// The token of the run, or the time of the root.
     pub(crate) number: u64,
-    /// The time at which the mark goes away, in milliseconds since 1970; 0: when its job says so.
+    /// When the mark expires, in milliseconds since 1970; 0: with its job.
     pub(crate) until: u64,
-    /// The time at which it was made.
+    /// When it was made.
     pub(crate) since: u64,
     /// The id of the unique job.
     pub(crate) id: String,
@@ -47,7 +49,7 @@ impl Marked {
 pub(crate) struct Last {
     /// The time of the tick, in milliseconds since 1970, or that of the registration.
     pub(crate) tick: u64,
-    /// The number of times that a tick made no job, since the last run had not ended.
+    /// How many ticks made no job because the last run had not ended.
     pub(crate) skipped: u64,
     /// The id of the last job that a tick made; empty: there was none.
     pub(crate) run: JobId,
@@ -94,12 +96,21 @@ impl Noted {
     }
 }
 
+pub(crate) fn encode_meta(queue: &str, id: &str, text: &[u8]) -> Vec<u8> {
+    META.begin(text.len()).bytes(text).seal(queue, id)
+}
+
+pub(crate) fn decode_meta(queue: &str, id: &str, bytes: &[u8]) -> Result<Meta, String> {
+    let text = META.open(queue, id, bytes)?.rest;
+    serde_json::from_slice(text).map_err(|error| format!("it is no object of JSON: {error}"))
+}
+
 /// The first byte of the operation of a note. That of a push begins with a number below 2^63, or
 /// with the highest one.
 const CHANGE: u8 = 0x80;
 
-/// The operation of a change of a note: the byte 128, the length of the note's place (4 bytes) and
-/// that place, `+` and a number (8 bytes) or `=` and a value. It is never stored.
+/// Returns the operation of a change of a note, which is never stored: the byte 128, the length of
+/// the note's place (4 bytes), that place, and `+` and a number (8 bytes) or `=` and a value.
 pub(crate) fn encode_change(of: &str, change: &Change) -> Vec<u8> {
     let op = Writer::operation(0).byte(CHANGE).count(of.len() as u32).bytes(of.as_bytes());
     let op = match change {
@@ -129,7 +140,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_operation_of_a_note_is_read_as_it_was_made_and_is_never_taken_for_a_push() {
+    fn note_operations_round_trip_and_are_no_pushes() {
         for change in [Change::Add(-3), Change::Set("x".into(), 0)] {
             let op = encode_change("04kindkey", &change);
             assert_eq!(decode_change(&op), Some(("04kindkey".to_owned(), change)));
