@@ -57,12 +57,13 @@ fn build(copy: &Path, target: &Path, bugs: &[&Bug]) -> Result<Programs, String> 
         cargo.args(["-p", package]);
     }
     cargo.arg("--message-format=json-render-diagnostics");
-    for program in bugs.iter().map(|bug| bug.program.as_str()).collect::<BTreeSet<_>>() {
-        if program.ends_with("lib") {
-            cargo.arg("--lib")
-        } else {
-            cargo.args(["--test", program])
-        };
+    // Cargo takes the word for all libraries once.
+    let programs: BTreeSet<_> = bugs.iter().map(|bug| bug.program.as_str()).collect();
+    if programs.iter().any(|program| program.ends_with("lib")) {
+        cargo.arg("--lib");
+    }
+    for program in programs.iter().filter(|program| !program.ends_with("lib")) {
+        cargo.args(["--test", program]);
     }
     let output = cargo.output().map_err(|error| format!("cargo: {error}"))?;
     if !output.status.success() {

@@ -108,8 +108,8 @@ impl Page {
                 json!({"action": "push", "queue": queue, "kind": kind, "payload": payload, "id": id})
             }
             QueueChange::Cancel { id, .. } => {
-                // Only `remove` takes an ended job, so `cancel` keeps the error of one that died since
-                // the plan.
+                // Only `remove` takes an ended job, so `cancel` keeps the error of one that died
+                // since the plan.
                 let action = if seen.is_some_and(is_over) { "remove" } else { "cancel" };
                 json!({"action": action, "queue": queue, "id": id})
             }
