@@ -205,13 +205,12 @@ BEGIN
     PERFORM setval(p_queue.ticked, 0) WHERE v_more;
 END $$;
 
--- Notes whether jobs are in lines of kinds (see `has_lines`), and whether one is to run alone, once a second.
+-- Notes whether jobs are in lines of kinds (see `has_lines`).
 CREATE FUNCTION note_lines(p_queue queue, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (SELECT FROM job WHERE queue = p_queue.id AND state = 'held' AND held_by >= 'o' AND held_by < 'p' ORDER BY held_by LIMIT 1) THEN
         PERFORM setval(p_queue.floors[10], p_now);
     END IF;
-    PERFORM setval(p_queue.floors[11], 1) WHERE EXISTS (SELECT FROM job WHERE queue = p_queue.id AND suspect);
 END $$;
 
 -- Makes the head begin again at the floors.
