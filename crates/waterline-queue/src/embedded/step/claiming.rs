@@ -232,7 +232,7 @@ impl Step<'_, '_> {
                 // A job that a limit has no place for stays, since it is not due. One that has
                 // ended makes room in the list, and others may have waited for it.
                 ClaimResult::Again => {
-                    has_ended |= self.txn.row(&id)?.is_none_or(|row| row.state != JobState::Scheduled)
+                    has_ended |= self.txn.row(&id)?.is_none_or(|row| row.state != JobState::Scheduled);
                 }
                 claim => return Ok(claim),
             }
