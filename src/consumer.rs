@@ -1,9 +1,7 @@
 //! The public consumer: its builder, its handles, and its end.
 
-use crate::base::error::{Error, describe};
-use crate::base::sync::Arc;
-use crate::driver::end_condition::OutOfReach;
-use crate::driver::handlers::control::Control;
+use crate::base::{Error, error::describe, sync::Arc};
+use crate::driver::{end_condition::OutOfReach, handlers::control::Control};
 #[cfg(feature = "tokio")]
 use crate::run::asynchronous::is_in_runtime;
 use std::fmt;

@@ -24,11 +24,10 @@ pub use self::own::Own;
 use self::own::Owner;
 use self::roster::Left;
 pub use self::roster::Roster;
-use crate::base::error::Error;
-use crate::base::guard::drop_guarded;
 use crate::base::sync::{Arc, Condvar, Mutex, MutexGuard, wait_until};
 #[cfg(feature = "tokio")]
 use crate::base::wakers::Wakers;
+use crate::base::{Error, guard::drop_guarded};
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use std::cell::Cell;
 use std::sync::Weak;

@@ -5,15 +5,11 @@
 //! I/O.
 
 use crate::base::clock::{self, Clock};
-use crate::base::error::{Error, describe};
 use crate::base::guard::{drop_guarded, guarded};
 use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering};
-use crate::base::time::Now;
-use crate::crew::stopping::Stopping;
-use crate::crew::workers::Wake;
-use crate::crew::{Crew, Host, Roster};
-use crate::observe::Told;
-use crate::observe::observers::Observers;
+use crate::base::{Error, error::describe, time::Now};
+use crate::crew::{Crew, Host, Roster, stopping::Stopping, workers::Wake};
+use crate::observe::{Told, observers::Observers};
 use crate::progress::Saves;
 use crate::reader::ReadRuns;
 use crate::source::wakeup::Bell;

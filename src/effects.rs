@@ -1,16 +1,12 @@
 //! The changes that a transactional job requests.
 
-use crate::base::config::ConfigError;
-use crate::base::error::{Error, describe};
-use crate::base::guard::guarded;
-use crate::base::index::Index;
 #[cfg(feature = "seam")]
 use crate::base::sync::Arc;
+use crate::base::{Error, Index, config::ConfigError, error::describe, guard::guarded};
 use crate::commit::adds::Add;
 use crate::commit::changes::{Changes, Home};
 use crate::kv::batch::LARGEST;
-use crate::log::commit::push_op;
-use crate::log::{Codec, JobLog};
+use crate::log::{Codec, JobLog, commit::push_op};
 use crate::store::{Store, Table};
 use std::fmt;
 

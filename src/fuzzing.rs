@@ -3,12 +3,8 @@
 //! They are here so that the ordinary tests run them briefly, too. All bytes are valid input, and a
 //! small change of the bytes is a small change of the test.
 
-use crate::base::error::Error;
-use crate::base::index::Index;
-use crate::base::sync::Arc;
-use crate::kv::batch::Batch;
-use crate::kv::memory::MemoryKv;
-use crate::kv::{Kv, prefix_end};
+use crate::base::{Error, Index, sync::Arc};
+use crate::kv::{Kv, batch::Batch, memory::MemoryKv, prefix_end};
 use crate::progress::format;
 use crate::progress::said::{Kind, MOST_LISTED, Said};
 use crate::store::{Store, format as of_store, keys};

@@ -3,8 +3,7 @@
 //! Everything above is written against this trait alone, so faults are injected here and nowhere
 //! else, and logs and tables are tested without a disk.
 
-use crate::base::error::{Error, StoreError};
-use crate::base::sync::Arc;
+use crate::base::{Error, error::StoreError, sync::Arc};
 use crate::kv::batch::{Batch, FamilyId};
 use crate::kv::statement::Transaction;
 use std::ops::Range;

@@ -1,14 +1,11 @@
 //! A durable job log: items with gap-free indices, pushed by any thread and consumed as a stream.
 
 use crate::base::config::{check_codec, check_name};
-use crate::base::error::{Error, describe};
-use crate::base::guard::guarded;
-use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex, Ordering};
+use crate::base::{BoxError, Error, Index, error::describe, guard::guarded};
 use crate::commit::intent::Ticket;
-use crate::source::Jobs;
-use crate::source::wakeup::Wakeup;
 use crate::source::watermark::{Listener, Watermark};
+use crate::source::{Jobs, wakeup::Wakeup};
 use crate::store::Store;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

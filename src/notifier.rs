@@ -1,9 +1,7 @@
 //! The thread that calls `on_processed`: one call at a time, in order, without a gap.
 
-use crate::base::caught::Failure;
 use crate::base::guard::{drop_guarded, guarded};
-use crate::base::index::Index;
-use crate::base::sync::Arc;
+use crate::base::{Index, caught::Failure, sync::Arc};
 use std::ops::RangeInclusive;
 
 /// The source of the news: the driver.

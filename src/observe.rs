@@ -25,7 +25,7 @@ pub(crate) mod strip;
 
 use self::calls::SourceCalls;
 use self::observers::Notice;
-use crate::base::index::Index;
+use crate::base::Index;
 use std::time::{Duration, Instant};
 use tracing::Level;
 use tracing::level_filters::LevelFilter;

@@ -1,15 +1,11 @@
 //! Consumers that follow each other, run as one: they start downstream first, stop upstream first,
 //! and halt together.
 
-use crate::base::config::ConfigError;
-use crate::base::error::Error;
-use crate::base::index::Index;
 use crate::base::sync::{Arc, Mutex};
-use crate::base::time;
+use crate::base::{Error, Index, config::ConfigError, time};
 use crate::consumer::{Builder, Consumer, Handle, lowest_end};
 use crate::progress::Progress;
-use crate::source::Jobs;
-use crate::source::watermark::Watermark;
+use crate::source::{Jobs, watermark::Watermark};
 use std::cell::RefCell;
 use std::fmt;
 use std::time::Duration;

@@ -1,7 +1,6 @@
 //! How progress is stored: the trait that an engine implements, and the values that it saves.
 
-use crate::base::error::Error;
-use crate::base::index::BoxError;
+use crate::base::{BoxError, Error};
 use crate::commit::SAVE_PACE;
 use std::time::Duration;
 

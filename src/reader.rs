@@ -4,13 +4,10 @@
 //! that runs dry reads the next run itself, and no thread is woken. One thread at a time calls the
 //! source, and it holds no other lock meanwhile.
 
-use crate::base::caught::Failure;
-use crate::base::clock::Clock;
-use crate::base::error::Error;
 use crate::base::guard::{drop_guarded, guarded};
-use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
 use crate::base::time::{self, Now, Sleep};
+use crate::base::{BoxError, Error, Index, caught::Failure, clock::Clock};
 use crate::source::wakeup::{Bell, Rung};
 use crate::source::{Gate, Jobs, Sparse, Steps, next_of};
 use std::num::NonZero;

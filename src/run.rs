@@ -21,9 +21,7 @@ pub(crate) mod ordered;
 pub(crate) mod worker;
 pub(crate) mod writing;
 
-use crate::base::caught::Failure;
-use crate::base::guard::drop_guarded;
-use crate::base::index::Index;
+use crate::base::{Index, caught::Failure, guard::drop_guarded};
 use crate::commit::changes::Changes;
 use crate::run::worker::{Job, Report};
 

@@ -1,14 +1,14 @@
 //! The thread that saves a user's own progress while jobs go on.
 
+use crate::base::Error;
 use crate::base::clock::{Clock, Waits};
-use crate::base::error::Error;
 use crate::base::guard::{drop_guarded, guarded};
 use crate::base::sync::{Arc, Mutex};
 use crate::base::time::{Now, Sleep};
-use crate::commit::SAVE_PACE;
-use crate::commit::changes::Changes;
-use crate::progress::{CommitError, Commits, NewRecords, NotWritten, Progress, SaveError, SavePort, Saved, Saves};
-use crate::progress::{Life, Opening, open_life};
+use crate::commit::{SAVE_PACE, changes::Changes};
+use crate::progress::{
+    CommitError, Commits, Life, NewRecords, NotWritten, Opening, Progress, SaveError, SavePort, Saved, Saves, open_life,
+};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, unbounded};
 use std::time::{Duration, Instant};
 
@@ -289,7 +289,7 @@ fn not_saved(error: SaveError) -> NotWritten {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::index::BoxError;
+    use crate::base::BoxError;
     use crate::commit::changes::{Changes, Refused};
     use crate::progress::{Checkpoint, DoneAhead, Saved, Snapshot};
 

@@ -7,10 +7,10 @@
 use crate::base::advice::{Advice, Verdict};
 use crate::base::clock::Clock;
 use crate::base::config::{ConfigError, DEFAULT_EFFECTS};
-use crate::base::error::{Error, StoreError};
-use crate::base::index::BoxError;
+use crate::base::error::StoreError;
 use crate::base::retry::Retry;
 use crate::base::sync::{Arc, Condvar, MutexGuard};
+use crate::base::{BoxError, Error};
 use crate::effects::Effects;
 use crate::kv::{QUEUE, READY};
 use crate::store::Store;

@@ -1,9 +1,8 @@
 //! Sources of jobs: the trait, gates, a source in memory, and the wake-up that a source rings.
 
-use crate::base::index::{BoxError, Index};
 use crate::base::time::{self, Coarse};
-use crate::source::wakeup::Wakeup;
-use crate::source::watermark::Watermark;
+use crate::base::{BoxError, Index};
+use crate::source::{wakeup::Wakeup, watermark::Watermark};
 use core::time::Duration;
 use std::ops::RangeInclusive;
 

@@ -1,14 +1,10 @@
 //! The embedded store: progress and tables in one database, with one writer.
 
-use crate::base::config::ConfigError;
-use crate::base::error::{Error, StoreError};
 use crate::base::sync::{Arc, Mutex};
-use crate::commit::changes::Home;
-use crate::commit::writer::Writer;
+use crate::base::{Error, config::ConfigError, error::StoreError};
+use crate::commit::{changes::Home, writer::Writer};
 use crate::kv::batch::{Batch, Records};
-use crate::kv::memory::MemoryKv;
-use crate::kv::{Family, Kv};
-use crate::kv::{LOGS, OURS, SYSTEM, TABLES};
+use crate::kv::{Family, Kv, LOGS, OURS, SYSTEM, TABLES, memory::MemoryKv};
 use std::any::{Any, TypeId};
 use std::collections::{HashMap, HashSet};
 use std::fmt;

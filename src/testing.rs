@@ -13,9 +13,8 @@
 //!
 //! Nothing here waits for ever. If an expected event does not come in time, it panics and names it.
 
-use crate::base::error::describe;
 use crate::base::guard::{Panic, guarded};
-use crate::base::index::BoxError;
+use crate::base::{BoxError, error::describe};
 use crate::progress::SaveError;
 use std::fmt;
 use std::ops::{Bound, Range, RangeBounds};

@@ -13,7 +13,7 @@
 //! subtracted from 0 or added to [`Index::MAX`]. A property test compares the window with a simple
 //! model of the same promises, made of sets, in `window/reference.rs`.
 
-use crate::base::index::Index;
+use crate::base::Index;
 use alloc::collections::BTreeSet;
 use core::ops::RangeInclusive;
 

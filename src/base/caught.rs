@@ -1,8 +1,7 @@
 //! An error of user code, as this crate keeps it.
 
-use crate::base::error::describe;
 use crate::base::failure::{Verdict, verdict};
-use crate::base::index::BoxError;
+use crate::base::{BoxError, error::describe};
 
 /// An error of user code and its text, of bounded length.
 ///

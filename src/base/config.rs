@@ -1,6 +1,6 @@
 //! Settings and their checks: the defaults, the bounds, and the error for a refused value.
 
-use crate::base::index::Index;
+use crate::base::Index;
 
 mod bounds;
 mod exhausted;

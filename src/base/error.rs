@@ -1,8 +1,7 @@
 //! The crate's one public error type.
 
-use crate::base::config::ConfigError;
 use crate::base::failure::{Verdict, verdict};
-use crate::base::index::{BoxError, Index};
+use crate::base::{BoxError, Index, config::ConfigError};
 use std::path::PathBuf;
 use std::time::Duration;
 

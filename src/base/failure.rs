@@ -1,7 +1,6 @@
 //! Errors by which a job decides its own fate.
 
-use crate::base::guard::guarded;
-use crate::base::index::BoxError;
+use crate::base::{BoxError, guard::guarded};
 use std::error::Error as StdError;
 use std::fmt;
 use std::io;

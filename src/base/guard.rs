@@ -1,6 +1,6 @@
 //! Calls of user code. A panic there becomes an error, even one in a destructor.
 
-use crate::base::index::BoxError;
+use crate::base::BoxError;
 use std::any::Any;
 use std::fmt;
 

@@ -1,17 +1,11 @@
 //! The pending intents, and how a batch of them is made. Time is passed in.
 
-use crate::base::error::StoreError;
 use crate::base::guard::{Panic, guarded};
-use crate::base::index::BoxError;
 use crate::base::sync::{Arc, RwLock};
-use crate::commit::SAVE_PACE;
-use crate::commit::counter_cache::CounterCache;
-use crate::commit::draft::Draft;
-use crate::commit::intent::Intent;
-use crate::commit::participant::Cleanup;
+use crate::base::{BoxError, error::StoreError};
 use crate::commit::statements::{BeginCarefully, Manner};
-use crate::kv::Kv;
-use crate::kv::statement::NotCommitted;
+use crate::commit::{SAVE_PACE, counter_cache::CounterCache, draft::Draft, intent::Intent, participant::Cleanup};
+use crate::kv::{Kv, statement::NotCommitted};
 use std::time::{Duration, Instant};
 
 /// The pending intents. The thread that writes holds the lock.

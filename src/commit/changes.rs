@@ -1,8 +1,6 @@
 //! The changes of jobs: records as bytes, additions to counters, and operations of participants.
 
-use crate::base::error::{Error, StoreError};
-use crate::base::index::Index;
-use crate::base::sync::Arc;
+use crate::base::{Error, Index, error::StoreError, sync::Arc};
 use crate::commit::adds::{Add, AddList};
 use crate::commit::participant::AnyParticipant;
 use crate::kv::batch::{FamilyId, Records};

@@ -1,8 +1,7 @@
 //! The thread for chores: disk work that a write leaves behind and no caller waits for.
 
 use crate::base::sync::{Arc, Mutex};
-use crate::commit::batches::kept;
-use crate::commit::participant::Cleanup;
+use crate::commit::{batches::kept, participant::Cleanup};
 use crate::kv::Kv;
 use std::collections::VecDeque;
 use std::thread::JoinHandle;

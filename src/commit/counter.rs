@@ -1,6 +1,6 @@
 //! The bytes of a counter: eight, in big-endian two's complement. A missing key counts as 0.
 
-use crate::base::error::Error;
+use crate::base::Error;
 
 #[cfg_attr(not(test), allow(dead_code))]
 pub(crate) fn encode(count: i64) -> [u8; 8] {

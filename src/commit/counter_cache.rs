@@ -1,10 +1,9 @@
 //! The writer's cache of counters. Those of the store's own family of tables stay cached from one
 //! batch to the next, so a counter that many jobs add to is read once.
 
-use crate::base::error::Error;
+use crate::base::Error;
 use crate::base::sync::{AtomicBool, Ordering};
-use crate::commit::adds::Add;
-use crate::commit::counter;
+use crate::commit::{adds::Add, counter};
 use crate::kv::batch::{Batch, FamilyId, Record};
 use crate::kv::{Family, TABLES};
 use foldhash::fast::RandomState;

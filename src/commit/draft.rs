@@ -1,21 +1,16 @@
 //! The batch being made: records of intents, staged states of participants, and sums of counters.
 
-use crate::base::error::{Error, StoreError};
-use crate::base::index::BoxError;
 use crate::base::sync::{Arc, RwLock};
-use crate::commit::adds::Add;
+use crate::base::{BoxError, Error, error::StoreError};
 use crate::commit::changes::{Changes, Op, Refused};
-use crate::commit::counter;
 use crate::commit::counter_cache::{At, Cell, Cells, CounterCache};
 use crate::commit::overlay::{Overlay, OverlayMark};
 use crate::commit::participant::{Participant, Tails, TailsMark};
-use crate::commit::refusal::Refusal;
-use crate::commit::statements::Manner;
+use crate::commit::{adds::Add, counter, refusal::Refusal, statements::Manner};
 #[cfg(any(test, feature = "seam"))]
 use crate::kv::batch::Batch;
 use crate::kv::batch::{FamilyId, Record};
-use crate::kv::statement::NotCommitted;
-use crate::kv::{Family, Kv};
+use crate::kv::{Family, Kv, statement::NotCommitted};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 

@@ -1,10 +1,8 @@
 //! Requests to write something, and how their results are reported.
 
-use crate::base::error::{Error, StoreError};
-use crate::base::index::BoxError;
 use crate::base::sync::{Arc, Condvar, Mutex};
-use crate::commit::draft::Draft;
-use crate::commit::participant::Cleanup;
+use crate::base::{BoxError, Error, error::StoreError};
+use crate::commit::{draft::Draft, participant::Cleanup};
 use std::fmt;
 use std::time::Duration;
 

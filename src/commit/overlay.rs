@@ -1,13 +1,11 @@
 //! The database overlaid by the batch so far: what participants read and write.
 
-use crate::base::error::StoreError;
-use crate::base::index::BoxError;
 use crate::base::sync::{RwLock, RwLockWriteGuard};
+use crate::base::{BoxError, error::StoreError};
 use crate::commit::counter_cache::CounterCache;
 use crate::commit::statements::{InBatch, Manner};
 use crate::kv::batch::{Batch, FamilyId, Mark, Record, Records};
-use crate::kv::statement::NotCommitted;
-use crate::kv::{Deletion, Family, KeyRange, Kv, Order, Scan};
+use crate::kv::{Deletion, Family, KeyRange, Kv, Order, Scan, statement::NotCommitted};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 

@@ -1,8 +1,6 @@
 //! How a product takes part in each batch, and the states of all participants in one.
 
-use crate::base::error::StoreError;
-use crate::base::index::BoxError;
-use crate::base::sync::Arc;
+use crate::base::{BoxError, error::StoreError, sync::Arc};
 use crate::commit::overlay::Overlay;
 use crate::kv::Kv;
 use std::any::Any;

@@ -1,7 +1,6 @@
 //! The error that fails only one job.
 
-use crate::base::error::Error;
-use crate::base::index::BoxError;
+use crate::base::{BoxError, Error};
 use std::fmt;
 
 /// Fails an operation although participant and database are sound: the asking job is at fault.

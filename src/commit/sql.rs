@@ -1,7 +1,6 @@
 //! The participant that runs SQL statements. It has no state: the transaction has it.
 
-use crate::base::index::BoxError;
-use crate::base::sync::Arc;
+use crate::base::{BoxError, sync::Arc};
 use crate::commit::overlay::Overlay;
 use crate::commit::participant::{AnyParticipant, Cleanup, Participant};
 use std::sync::LazyLock;

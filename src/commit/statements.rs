@@ -1,12 +1,9 @@
 //! SQL statements in a batch, and the transaction in which they run.
 
-use crate::base::error::{Error, StoreError};
-use crate::base::index::BoxError;
-use crate::base::sync::Arc;
+use crate::base::{BoxError, Error, error::StoreError, sync::Arc};
 use crate::commit::refusal::Refusal;
-use crate::kv::Kv;
-use crate::kv::batch::Batch;
 use crate::kv::statement::{NotCommitted, NotRun, Statement, Transaction};
+use crate::kv::{Kv, batch::Batch};
 
 /// How a batch with statements is written.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,9 +1,6 @@
 //! First phase of a start: the progress gets its [`Tenure`], takes its name, and is loaded.
 
-use crate::base::config::check_supported;
-use crate::base::error::Error;
-use crate::base::guard::guarded;
-use crate::base::index::Index;
+use crate::base::{Error, Index, config::check_supported, guard::guarded};
 use crate::driver::tenure::fenced;
 use crate::progress::{Earlier, Progress, Saved, Tenure, acquire_all, load_earlier, load_records};
 use crate::window::{Limits, Window};

@@ -1,13 +1,10 @@
 //! The start of a consumer whose jobs are futures on a tokio runtime.
 
 use super::{Builder, Consumer};
-use crate::base::error::Error;
-use crate::base::index::BoxError;
-use crate::base::sync::Arc;
+use crate::base::{BoxError, Error, sync::Arc};
 use crate::progress::Progress;
 use crate::run::asynchronous::{Asynchronous, has_shut_down};
-use crate::run::mode::Mode;
-use crate::run::worker::Job;
+use crate::run::{mode::Mode, worker::Job};
 use crate::source::Jobs;
 use tokio::runtime::Handle;
 

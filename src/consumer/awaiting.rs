@@ -1,10 +1,7 @@
 //! Waiting calls as futures, which block no thread.
 
 use super::{Consumer, Handle};
-use crate::base::error::Error;
-use crate::base::index::Index;
-use crate::base::sync::Arc;
-use crate::base::wakers::within;
+use crate::base::{Error, Index, sync::Arc, wakers::within};
 use crate::driver::end_condition::OutOfReach;
 use crate::driver::handlers::control::{Control, Place};
 use crate::observe::ended::Ended;

@@ -1,15 +1,11 @@
 //! Starts of a consumer whose jobs run in batches.
 
 use super::{Builder, Consumer};
-use crate::base::config::check_batch;
-use crate::base::error::Error;
-use crate::base::index::BoxError;
-use crate::base::sync::Arc;
+use crate::base::{BoxError, Error, config::check_batch, sync::Arc};
 use crate::effects::Effects;
 use crate::progress::{Progress, StoreProgress};
 use crate::run::batched::{Batched, BatchedTransactional};
-use crate::run::mode::Mode;
-use crate::run::worker::Job;
+use crate::run::{mode::Mode, worker::Job};
 use crate::source::Jobs;
 use std::time::Duration;
 

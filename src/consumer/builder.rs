@@ -1,26 +1,18 @@
 //! The builder: the settings of a consumer, their checks, and the start.
 
 use super::Consumer;
-use crate::base::clock::Clock;
 use crate::base::config::{
     self, ConfigError, OnExhausted, check_attempt_timeout, check_index, check_max_crashes, check_max_processing,
     check_read_ahead, check_search_ahead, check_zero,
 };
-use crate::base::error::Error;
-use crate::base::index::{BoxError, Index};
-use crate::base::retry::Retry;
-use crate::base::sync::Arc;
+use crate::base::{BoxError, Error, Index, clock::Clock, retry::Retry, sync::Arc};
 use crate::driver::SOURCE_RETRY;
-use crate::observe::events::Observer;
-use crate::observe::observers::OnStall;
+use crate::observe::{events::Observer, observers::OnStall};
 use crate::progress::Progress;
-use crate::run::OnJobDone;
-use crate::run::deferred::Deferred;
-use crate::run::direct::Direct;
 use crate::run::mode::{Asked, Mode};
 use crate::run::worker::{Closure, Done, Job, Worker};
-use crate::source::Jobs;
-use crate::source::watermark::Watermark;
+use crate::run::{OnJobDone, deferred::Deferred, direct::Direct};
+use crate::source::{Jobs, watermark::Watermark};
 use crate::window::Limits;
 use std::fmt;
 use std::ops::RangeInclusive;

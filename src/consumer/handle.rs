@@ -1,13 +1,9 @@
 //! The handle that watches and steers a consumer.
 
 use crate::base::config::{check_max_processing, check_search_ahead};
-use crate::base::error::Error;
-use crate::base::index::Index;
-use crate::base::sync::Arc;
+use crate::base::{Error, Index, sync::Arc};
 use crate::driver::handlers::control::Control;
-use crate::observe::ended::Ended;
-use crate::observe::status::Status;
-use crate::observe::strip::Strip;
+use crate::observe::{ended::Ended, status::Status, strip::Strip};
 use crate::source::watermark::Watermark;
 use std::fmt;
 use std::time::Duration;

@@ -3,16 +3,10 @@
 //! A consumer that can never begin is refused here.
 
 use super::acquire::Acquired;
-use crate::base::config::ConfigError;
-use crate::base::error::Error;
-use crate::base::guard::guarded;
-use crate::base::index::Index;
-use crate::base::sync::Arc;
+use crate::base::{Error, Index, config::ConfigError, guard::guarded, sync::Arc};
 use crate::progress::Tenure;
-use crate::source::Jobs;
-use crate::source::bound::MetLog;
 use crate::source::wakeup::{Bell, Met, Wakeup};
-use crate::source::watermark::Watermark;
+use crate::source::{Jobs, bound::MetLog, watermark::Watermark};
 
 /// Where the user wants the consumer to begin and end.
 pub(super) struct Wanted {

@@ -1,8 +1,7 @@
 //! Settings for code that listens to a consumer: observers, metrics and stall alarms.
 
 use super::builder::Builder;
-use crate::observe::events::Observer;
-use crate::observe::status::Status;
+use crate::observe::{events::Observer, status::Status};
 use crate::progress::Progress;
 use crate::source::Jobs;
 use std::time::Duration;

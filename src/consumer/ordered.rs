@@ -1,13 +1,9 @@
 //! The start of a consumer whose jobs run in parallel, with results taken in order.
 
 use super::{Builder, Consumer};
-use crate::base::error::Error;
-use crate::base::index::{BoxError, Index};
-use crate::base::sync::Arc;
+use crate::base::{BoxError, Error, Index, sync::Arc};
 use crate::progress::Progress;
-use crate::run::mode::Mode;
-use crate::run::ordered::Ordered;
-use crate::run::worker::Job;
+use crate::run::{mode::Mode, ordered::Ordered, worker::Job};
 use crate::source::Jobs;
 
 impl<J: Jobs, P: Progress> Builder<J, P> {

@@ -2,8 +2,7 @@
 //! may have killed the process.
 
 use super::acquire::Acquired;
-use crate::base::error::Error;
-use crate::base::index::Index;
+use crate::base::{Error, Index};
 use crate::driver::Recovered;
 use crate::progress::{Commits, Earlier, Life, Opening, ParkedRecord, Progress, Saved, open_life};
 use crate::window::Window;

@@ -2,9 +2,7 @@
 
 use super::builder::Builder;
 use crate::base::config::{check_supported, check_zero};
-use crate::base::error::Error;
-use crate::base::guard::guarded;
-use crate::base::retry::Retry;
+use crate::base::{Error, guard::guarded, retry::Retry};
 use crate::progress::Progress;
 use crate::source::Jobs;
 use std::time::Duration;

@@ -1,23 +1,16 @@
 //! The start of a consumer whose name another one holds: it waits for it, then starts as usual.
 
 use super::acquire::{Acquired, acquire};
-use super::inspect::Unstarted;
 use super::launch::{Assembled, Checked, Handed, Opened, hand_over, spawn};
-use super::{Builder, Consumer};
-use crate::base::config;
-use crate::base::error::{Error, describe};
-use crate::base::guard::drop_guarded;
-use crate::base::sync::Arc;
-use crate::base::time::Now;
-use crate::driver::Driver;
-use crate::driver::handlers::standby::Takeover;
+use super::{Builder, Consumer, inspect::Unstarted};
+use crate::base::{Error, config, error::describe, guard::drop_guarded, sync::Arc, time::Now};
 use crate::driver::tenure::{Refusal, is_outage};
+use crate::driver::{Driver, handlers::standby::Takeover};
 #[cfg(feature = "metrics")]
 use crate::observe::metrics;
 use crate::progress::{Commits, Life, Progress, close_unused};
 use crate::reader::{SharedSource, Source};
-use crate::run::Runner;
-use crate::run::mode::Settings;
+use crate::run::{Runner, mode::Settings};
 use crate::saver::Saver;
 use crate::source::Jobs;
 use crate::window::Window;

@@ -1,14 +1,10 @@
 //! The start of a consumer that writes a job's effects and completion atomically.
 
 use super::{Builder, Consumer};
-use crate::base::error::Error;
-use crate::base::index::BoxError;
-use crate::base::sync::Arc;
+use crate::base::{BoxError, Error, sync::Arc};
 use crate::effects::Effects;
 use crate::progress::StoreProgress;
-use crate::run::direct::Transactional;
-use crate::run::mode::Mode;
-use crate::run::worker::Job;
+use crate::run::{direct::Transactional, mode::Mode, worker::Job};
 use crate::source::Jobs;
 
 impl<J: Jobs> Builder<J, StoreProgress> {

@@ -1,14 +1,11 @@
 //! The start of a consumer that writes results in the user's own transactions.
 
 use super::{Builder, Consumer};
-use crate::base::error::Error;
 use crate::base::guard::{Guarded, drop_guarded};
-use crate::base::index::{BoxError, Index};
-use crate::base::sync::Arc;
+use crate::base::{BoxError, Error, Index, sync::Arc};
 use crate::progress::{CommitError, Commits, NotWritten, Progress, Saved, Transactional, commit};
-use crate::run::mode::Mode;
-use crate::run::worker::Job;
 use crate::run::writing::{Results, Writing};
+use crate::run::{mode::Mode, worker::Job};
 use crate::source::Jobs;
 
 struct Writer<W, R> {

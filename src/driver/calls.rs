@@ -5,9 +5,7 @@
 //! jobs, and reads of one failed job. So a job that can never be read is not asked for all the time
 //! because others can, and slows down no other.
 
-use crate::base::config::DEFAULT_POLL;
-use crate::base::retry::Retry;
-use crate::base::time::Now;
+use crate::base::{config::DEFAULT_POLL, retry::Retry, time::Now};
 use crate::observe::calls::SourceCalls;
 use std::time::{Duration, Instant};
 

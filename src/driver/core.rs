@@ -5,29 +5,18 @@
 //! window, and its actions become [`Wakes`], which the driver carries out once the lock is free.
 
 use super::end_condition::{Gates, kept_below};
-use super::explain::View;
 use super::failed_jobs::{FailedJobs, ParkedNews, Recovered};
-use super::flights::Flight;
 use super::outbox::{Ctx, Ending, Outbox, Wakes};
-use super::reading::Reading;
-use super::running::Running;
-use super::saving::Saving;
-use super::tenure::Tenancy;
 use super::waiters::{Announcing, Waiters};
-use super::watching::Watching;
-use crate::base::caught::Failure;
-use crate::base::clock::Clock;
-use crate::base::guard::Guarded;
-use crate::base::index::{BoxError, Index};
-use crate::base::retry::Retry;
-use crate::base::sync::Arc;
-use crate::base::time::Now;
+use super::{
+    explain::View, flights::Flight, reading::Reading, running::Running, saving::Saving, tenure::Tenancy,
+    watching::Watching,
+};
+use crate::base::{BoxError, Index, caught::Failure, clock::Clock, guard::Guarded, retry::Retry, sync::Arc, time::Now};
 use crate::crew::Roster;
 use crate::crew::workers::{Demand, Wake, Workers};
-use crate::observe::observers::Notice;
 use crate::observe::status::{State, Status};
-use crate::observe::strip::Strip;
-use crate::observe::{Event, Kind};
+use crate::observe::{Event, Kind, observers::Notice, strip::Strip};
 use crate::reader::Ask;
 use crate::run::OnJobDone;
 use crate::window::{Action, Limits, Window};

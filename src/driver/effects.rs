@@ -1,6 +1,6 @@
 //! The effects of finished jobs, until they are saved.
 
-use crate::base::index::Index;
+use crate::base::Index;
 use crate::commit::changes::Changes;
 
 /// From this many bytes on, the effects of a job are moved whole. Smaller ones are copied together.

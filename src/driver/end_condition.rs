@@ -1,12 +1,8 @@
 //! Ends out of reach: if an upstream has ended below the end of its follower, no job above the
 //! upstream's watermark ever starts.
 
-use crate::base::error::Error;
-use crate::base::index::Index;
-use crate::base::sync::Arc;
-use crate::source::bound::Bound;
-use crate::source::wakeup::Met;
-use crate::source::watermark::Watermark;
+use crate::base::{Error, Index, sync::Arc};
+use crate::source::{bound::Bound, wakeup::Met, watermark::Watermark};
 use crate::window::Window;
 
 /// What to do when the end can no longer be reached.

@@ -1,20 +1,15 @@
 //! Explains the state in sentences for an operator: what the watermark waits for.
 
-use super::end_condition::Gates;
 use super::failed_jobs::{Failed, FailedJobs, Unread};
 use super::flights::{Flight, Timer};
-use super::outbox::Ending;
-use super::reading::Reading;
-use super::running::Running;
-use super::saving::Saving;
-use super::tenure::Tenancy;
-use super::watching::Stalls;
-use crate::base::index::Index;
-use crate::base::time::Now;
+use super::{
+    end_condition::Gates, outbox::Ending, reading::Reading, running::Running, saving::Saving, tenure::Tenancy,
+    watching::Stalls,
+};
+use crate::base::{Index, time::Now};
 use crate::crew::workers::Workers;
 use crate::observe::status::{Attempt, Blocked, State, Status};
-use crate::source::bound::Full;
-use crate::source::watermark::Watermark;
+use crate::source::{bound::Full, watermark::Watermark};
 use crate::window::Window;
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,7 @@
 //! The jobs in flight by token, and their timeouts.
 
-use crate::base::index::Index;
 use crate::base::sync::{Arc, Condvar};
-use crate::base::time::Coarse;
+use crate::base::{Index, time::Coarse};
 use crate::crew::stopping::Overdue;
 use std::time::Duration;
 

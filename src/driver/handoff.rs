@@ -10,8 +10,7 @@
 //! the window what happened. So no holder of the lock ever sees the tray, all rules of the core
 //! hold as if there were none, and no thread owns a job that has not begun.
 
-use crate::base::index::Index;
-use crate::base::time::Coarse;
+use crate::base::{Index, time::Coarse};
 use crate::reader::Payloads;
 use crate::run::Assignment;
 use crate::run::worker::{Job, Report};
@@ -114,8 +113,7 @@ impl HandoffBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::caught::Failure;
-    use crate::base::time::coarse;
+    use crate::base::{caught::Failure, time::coarse};
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 

@@ -7,23 +7,17 @@
 mod handoff;
 
 use super::*;
-use crate::base::caught::Failure;
-use crate::base::index::{BoxError, Index};
-use crate::base::retry::Retry;
 use crate::base::sync::{explore, spawn};
 use crate::base::time::{Sleep, model};
+use crate::base::{BoxError, Index, caught::Failure, retry::Retry};
 use crate::commit::changes::Changes;
-use crate::driver::handlers::control::Control;
-use crate::driver::name_released::Waits;
-use crate::driver::tenure::Refusal;
+use crate::driver::{handlers::control::Control, name_released::Waits, tenure::Refusal};
 use crate::progress::{MemoryProgress, Progress, SavePort};
 use crate::reader::{Reader, SharedSource};
-use crate::run::ordered::Ordered;
 use crate::run::worker::{Done, Job, Report, Reported};
-use crate::run::{Assignment, Runner, work};
+use crate::run::{Assignment, Runner, ordered::Ordered, work};
 use crate::saver::{Keeps, Saver, SaverHandle, saver};
-use crate::source::Jobs;
-use crate::source::wakeup::Wakeup;
+use crate::source::{Jobs, wakeup::Wakeup};
 use crate::window::{Limits, Window};
 use ::loom::thread;
 use std::ops::RangeInclusive;

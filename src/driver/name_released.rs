@@ -1,8 +1,7 @@
 //! The consumers of this process on standby, which are called when another one releases its name.
 //! Without a call they retry at their own pace.
 
-use crate::base::guard::drop_guarded;
-use crate::base::sync::Arc;
+use crate::base::{guard::drop_guarded, sync::Arc};
 use std::sync::Weak;
 
 /// A consumer on standby.

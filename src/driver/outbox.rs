@@ -2,13 +2,9 @@
 //! of the consumer. [`Core`](super::Core) does it, so that no part has to know another one.
 
 use super::effects::Unwritten;
-use crate::base::error::Error;
-use crate::base::index::{BoxError, Index};
-use crate::base::sync::Arc;
-use crate::base::time::Now;
+use crate::base::{BoxError, Error, Index, sync::Arc, time::Now};
 use crate::commit::changes::Changes;
-use crate::crew::stopping::Stopping;
-use crate::crew::workers::Wake;
+use crate::crew::{stopping::Stopping, workers::Wake};
 use crate::observe::observers::{Notice, Observers};
 use crate::observe::{Event, Kind, Telling};
 use crate::window::Window;

@@ -1,6 +1,6 @@
 //! The prefetch buffer: jobs that are read and not handed out, and how much memory they take.
 
-use crate::base::index::Index;
+use crate::base::Index;
 use crate::reader::{Payloads, Weights};
 use std::collections::BTreeMap;
 

@@ -1,11 +1,8 @@
 //! What is known about the source, and the jobs read from it.
 
 use super::calls::{Calls, InVain, SOURCE_RETRY};
-use super::failed_jobs::Unread;
-use super::prefetch::Prefetch;
-use crate::base::guard::drop_guarded;
-use crate::base::index::BoxError;
-use crate::base::sync::Arc;
+use super::{failed_jobs::Unread, prefetch::Prefetch};
+use crate::base::{BoxError, guard::drop_guarded, sync::Arc};
 use crate::crew::workers::Workers;
 use crate::reader::{Ask, Payloads, ReadRuns};
 use crate::window::Window;

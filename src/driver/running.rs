@@ -1,12 +1,9 @@
 //! The jobs that are handed out, and the code that runs them.
 
-use super::failed_jobs::Failures;
-use super::flights::Flights;
-use crate::base::index::Index;
-use crate::base::sync::Arc;
+use super::{failed_jobs::Failures, flights::Flights};
+use crate::base::{Index, sync::Arc};
 use crate::run::OnJobDone;
-use crate::window::Window;
-use crate::window::batches::Next;
+use crate::window::{Window, batches::Next};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 

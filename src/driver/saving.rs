@@ -1,9 +1,6 @@
 //! The save under way, and the work for the next one.
 
-use super::flights::Flight;
-use super::outbox::Outbox;
-use super::save_deadline::SaveDeadline;
-use super::writing::Writing;
+use super::{flights::Flight, outbox::Outbox, save_deadline::SaveDeadline, writing::Writing};
 use crate::base::time::Now;
 use crate::window::{Limits, Window};
 use std::time::Instant;

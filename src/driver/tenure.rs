@@ -1,12 +1,7 @@
 //! The consumer's hold on its name: the progress may hold it back, take the name away, or make it
 //! wait while another consumer has the name.
 
-use crate::base::caught::Failure;
-use crate::base::error::Error;
-use crate::base::guard::Panic;
-use crate::base::index::BoxError;
-use crate::base::retry::Retry;
-use crate::base::time::Now;
+use crate::base::{BoxError, Error, caught::Failure, guard::Panic, retry::Retry, time::Now};
 use crate::observe::status::Blocked;
 use crate::progress::Tenure;
 use crate::window::Window;

@@ -1,6 +1,6 @@
 //! Waiters for processed jobs: threads and tasks that wait for an index, and `on_processed`.
 
-use crate::base::index::Index;
+use crate::base::Index;
 use crate::base::sync::{Arc, Condvar};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

@@ -1,11 +1,9 @@
 //! How long the watermark has not moved, and the measurements for observers.
 
 use super::outbox::Outbox;
-use crate::base::index::Index;
-use crate::base::time::Now;
+use crate::base::{Index, time::Now};
 use crate::crew::Roster;
-use crate::observe::Kind;
-use crate::observe::behind::Behind;
+use crate::observe::{Kind, behind::Behind};
 use crate::window::Window;
 use std::time::{Duration, Instant};
 

@@ -1,16 +1,13 @@
 //! The lock of the core. Taking it first takes back the [tray](crate::driver::handoff), so that the
 //! holder sees the whole core.
 
-use crate::base::clock::Clock;
 use crate::base::sync::{Condvar, Mutex, MutexGuard, lock_awake, wait_until};
-use crate::base::time::coarse;
+use crate::base::{clock::Clock, time::coarse};
 use crate::commit::changes::Changes;
 use crate::crew::{Crew, Host};
-use crate::driver::core::Core;
-use crate::driver::flights::Flight;
 use crate::driver::handoff::{HandoffBuffer, MOST, Taken, is_begun_here};
-use crate::run::Assignment;
-use crate::run::worker::Report;
+use crate::driver::{core::Core, flights::Flight};
+use crate::run::{Assignment, worker::Report};
 use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -213,11 +210,8 @@ impl DerefMut for CoreGuard<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::caught::Failure;
-    use crate::base::retry::Retry;
-    use crate::base::sync::Arc;
-    use crate::driver::Driver;
-    use crate::driver::handlers::news::tests::ByHand;
+    use crate::base::{caught::Failure, retry::Retry, sync::Arc};
+    use crate::driver::{Driver, handlers::news::tests::ByHand};
     use crate::reader::{Payloads, Weights};
     use crate::run::{JobPort, Task};
     use crate::source::watermark::Watermark;

@@ -7,8 +7,7 @@
 use super::failed_jobs::{Brief, FailedJobs};
 use super::flights::Flight;
 use super::outbox::{Ctx, Outbox};
-use crate::base::caught::Failure;
-use crate::base::index::{BoxError, Index};
+use crate::base::{BoxError, Index, caught::Failure};
 use crate::progress::WrittenJobs;
 use crate::window::{Limits, Window};
 use std::collections::{BTreeMap, BTreeSet};

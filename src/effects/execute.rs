@@ -1,8 +1,7 @@
 //! SQL statements in the atomic write of a job.
 
 use super::Effects;
-use crate::base::config::ConfigError;
-use crate::base::error::Error;
+use crate::base::{Error, config::ConfigError};
 use crate::commit::sql::Statements;
 use crate::kv::statement::{SqlParams, Statement};
 

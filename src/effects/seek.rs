@@ -1,7 +1,6 @@
 //! The seek of a progress, which may have to read where a log begins.
 
-use crate::base::error::Error;
-use crate::base::index::Index;
+use crate::base::{Error, Index};
 use crate::progress::StoreProgress;
 
 impl StoreProgress {

@@ -1,13 +1,9 @@
 //! Atomic writes outside of jobs, through the writer of the store.
 
 use super::Effects;
-use crate::base::config::DEFAULT_EFFECTS;
-use crate::base::error::Error;
-use crate::base::index::BoxError;
-use crate::base::sync::Arc;
-use crate::commit::changes::Changes;
-use crate::commit::draft::Draft;
+use crate::base::{BoxError, Error, config::DEFAULT_EFFECTS, sync::Arc};
 use crate::commit::intent::{Intent, Ticket, failed};
+use crate::commit::{changes::Changes, draft::Draft};
 use crate::progress::StoreProgress;
 use crate::store::Store;
 use std::time::Duration;

@@ -1,9 +1,7 @@
 //! A key-value store in memory, some of whose calls a test watches or changes.
 
 use super::batch::{Batch, FamilyId};
-use super::memory::MemoryKv;
-use super::statement::Transaction;
-use super::{Deletion, Each, Family, KeyRange, Kv, Order, Scan};
+use super::{Deletion, Each, Family, KeyRange, Kv, Order, Scan, memory::MemoryKv, statement::Transaction};
 use crate::base::error::StoreError;
 use std::ops::Range;
 

@@ -1,8 +1,7 @@
 //! The directories and files that this process has open as databases, or is closing.
 
-use crate::base::error::{Error, StoreError};
 use crate::base::sync::{Condvar, Mutex};
-use crate::base::time;
+use crate::base::{Error, error::StoreError, time};
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

@@ -2,10 +2,10 @@
 
 pub(crate) mod secondary;
 
-use super::batch::{Batch, FamilyId};
-use super::{Each, Family, KeyRange, Kv, OURS, Order, SYSTEM, Scan, batch, key_below, prefix_end};
-use crate::base::error::{Error, StoreError};
+use super::batch::{self, Batch, FamilyId};
+use super::{Each, Family, KeyRange, Kv, OURS, Order, SYSTEM, Scan, key_below, prefix_end};
 use crate::base::sync::{Arc, RwLock};
+use crate::base::{Error, error::StoreError};
 use crate::kv::place::{Place, no_store, opening};
 use rocksdb::{
     ColumnFamilyDescriptor, DB, DBCompressionType, DBWithThreadMode, InfoLogger, IteratorMode, LogLevel, MultiThreaded,

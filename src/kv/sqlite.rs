@@ -5,9 +5,8 @@
 
 use super::batch::{Batch, FamilyId};
 use super::place::{Place, no_store, opening};
-use super::statement::Transaction;
-use super::{Deletion, Each, Family, KeyRange, Kv, Order, SYSTEM, Scan};
-use crate::base::error::{Error, StoreError};
+use super::{Deletion, Each, Family, KeyRange, Kv, Order, SYSTEM, Scan, statement::Transaction};
+use crate::base::{Error, error::StoreError};
 pub(crate) use connection::Site;
 use connection::{Connections, Mode};
 use lock::Lock;

@@ -1,8 +1,7 @@
 //! SQL statements, as bytes until they run, and the transaction in which they run.
 
 use super::batch::Batch;
-use crate::base::error::StoreError;
-use crate::base::index::BoxError;
+use crate::base::{BoxError, error::StoreError};
 
 /// A value in a statement of [`Effects::execute`](crate::Effects::execute). Rust's numbers, strings
 /// and byte strings convert into it, and an `Option` of them: `None` is `NULL`.

@@ -1,7 +1,7 @@
 //! The record of a log: where its items begin and end.
 
 use super::codec::CodecName;
-use crate::base::index::Index;
+use crate::base::Index;
 use crate::commit::sealed::Kind;
 use crate::store::keys;
 

@@ -1,8 +1,6 @@
 //! The items of a log as bytes.
 
-use crate::base::config::MAX_CODEC;
-use crate::base::error::Error;
-use crate::base::index::BoxError;
+use crate::base::{BoxError, Error, config::MAX_CODEC};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;

@@ -2,9 +2,7 @@
 
 use super::bounds::Bounds;
 use super::state::{Deleted, LogState};
-use crate::base::error::StoreError;
-use crate::base::index::{BoxError, Index};
-use crate::base::sync::Arc;
+use crate::base::{BoxError, Index, error::StoreError, sync::Arc};
 use crate::commit::overlay::Overlay;
 use crate::commit::participant::{Cleanup, Participant};
 use crate::kv::Kv;

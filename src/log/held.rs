@@ -1,13 +1,9 @@
 //! Backpressure: a source is held back while the log that its jobs fill is full.
 
-use super::JobLog;
-use super::state::LogState;
-use crate::base::index::Index;
-use crate::base::sync::Arc;
+use super::{JobLog, state::LogState};
+use crate::base::{Index, sync::Arc};
 use crate::source::bound::{Behind, Bound, Full};
-use crate::source::wakeup::Wakeup;
-use crate::source::watermark::Listener;
-use crate::source::{Gate, Gated, Jobs, Keeper, Rings};
+use crate::source::{Gate, Gated, Jobs, Keeper, Rings, wakeup::Wakeup, watermark::Listener};
 
 /// The gate of jobs that do not start while a log is full.
 #[derive(Clone, Debug)]

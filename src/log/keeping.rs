@@ -4,12 +4,8 @@
 
 use super::bounds::{Bounds, bounds_key};
 use super::kept::{index_of, key, prefix};
-use super::state::LogState;
-use super::{Codec, JobLog};
-use crate::base::error::{Error, describe};
-use crate::base::guard::guarded;
-use crate::base::index::{BoxError, Index};
-use crate::base::sync::Ordering;
+use super::{Codec, JobLog, state::LogState};
+use crate::base::{BoxError, Error, Index, error::describe, guard::guarded, sync::Ordering};
 use crate::commit::overlay::Overlay;
 use crate::source::watermark::{Released, Watermark};
 use std::collections::BTreeSet;

@@ -2,7 +2,7 @@
 
 use super::bounds::Bounds;
 use super::keys::{self, item_key};
-use crate::base::index::Index;
+use crate::base::Index;
 use crate::base::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::kv::Family;
 

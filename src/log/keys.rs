@@ -1,6 +1,6 @@
 //! The keys of a log's items.
 
-use crate::base::index::Index;
+use crate::base::Index;
 
 /// Returns the key of an item.
 pub(crate) fn item_key(id: u32, index: Index) -> [u8; 12] {

@@ -1,11 +1,8 @@
 //! Pushes outside of jobs: each push is an intent.
 
-use super::codec::Codec;
-use super::state::LogState;
-use crate::base::error::Error;
-use crate::base::guard::guarded;
-use crate::base::index::{BoxError, Index};
+use super::{codec::Codec, state::LogState};
 use crate::base::sync::{Arc, Mutex};
+use crate::base::{BoxError, Error, Index, guard::guarded};
 use crate::commit::draft::Draft;
 use crate::commit::intent::{Intent, Ticket, failed};
 use std::ops::Range;

@@ -2,12 +2,8 @@
 //! items that a consumer will ask for next are read, too. If the consumer uses them about as fast
 //! as they are read, a thread reads the next ones meanwhile.
 
-use super::keys::index_of;
-use super::state::LogState;
-use crate::base::error::StoreError;
-use crate::base::index::Index;
-use crate::base::sync::Arc;
-use crate::base::time;
+use super::{keys::index_of, state::LogState};
+use crate::base::{Index, error::StoreError, sync::Arc, time};
 use crate::kv::{Family, Kv};
 use std::ops::Range;
 use std::thread::JoinHandle;
@@ -183,9 +179,7 @@ impl Items {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kv::Each;
-    use crate::kv::double::Double;
-    use crate::kv::memory::MemoryKv;
+    use crate::kv::{Each, double::Double, memory::MemoryKv};
     use crate::log::JobLog;
     use crate::{Bytes, Jobs as _, Store, StoreOptions};
     use parking_lot::Mutex;

@@ -1,18 +1,14 @@
 //! The state that all handles of a log share: its bounds and its consumers.
 
 use super::bounds::{Bounds, bounds_key};
-use super::codec::CodecName;
-use super::kept::Kept;
-use super::keys::item_key;
-use crate::base::error::{Error, StoreError};
-use crate::base::index::Index;
+use super::{codec::CodecName, kept::Kept, keys::item_key};
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering};
+use crate::base::{Error, Index, error::StoreError};
 use crate::commit::overlay::Overlay;
 use crate::kv::batch::{FamilyId, Records};
 use crate::kv::{Deletion, Family};
-use crate::source::bound::Numbered;
-use crate::source::wakeup::Wakeup;
 use crate::source::watermark::{Listener, Released, Watermark};
+use crate::source::{bound::Numbered, wakeup::Wakeup};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Weak;

@@ -1,14 +1,10 @@
 //! Removes items of a log: on request, and when the retained consumers have moved on.
 
 use super::state::{Deleted, LogState};
-use crate::base::error::Error;
-use crate::base::index::{BoxError, Index};
-use crate::base::retry::Retry;
 use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering};
-use crate::commit::draft::Draft;
+use crate::base::{BoxError, Error, Index, retry::Retry};
 use crate::commit::intent::{Intent, Ticket, failed};
-use crate::commit::participant::Cleanup;
-use crate::commit::writer::WeakWriter;
+use crate::commit::{draft::Draft, participant::Cleanup, writer::WeakWriter};
 use crate::source::watermark::Listener;
 use crate::store::Store;
 use std::sync::Weak;

@@ -123,7 +123,7 @@ fn of_blocked(blocked: &Blocked) -> (Verdict, &'static str) {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::base::index::Index;
+    use crate::base::Index;
     use crate::observe::calls::SourceCalls;
     use Verdict::{GoesWell, NeedsYou, Waits};
 

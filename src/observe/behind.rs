@@ -1,6 +1,6 @@
 //! The lag in seconds: how long the head has been above the current watermark.
 
-use crate::base::index::Index;
+use crate::base::Index;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 

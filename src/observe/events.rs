@@ -1,7 +1,6 @@
 //! The events of a consumer, and the trait of user code that hears them.
 
-use crate::base::index::Index;
-use crate::base::sync::Arc;
+use crate::base::{Index, sync::Arc};
 use crate::observe::status::{State, Status};
 use std::time::Duration;
 

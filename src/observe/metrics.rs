@@ -3,11 +3,8 @@
 use super::events::{AttemptOutcome, Event, Observer};
 use super::status::{State, Status};
 use crate::base::advice::{Advice, VERDICT, Verdict};
-use crate::base::error::describe;
-use crate::base::guard::guarded;
-use crate::base::index::Index;
 use crate::base::recorder::{Recorder, as_f64};
-use crate::base::sync::Arc;
+use crate::base::{Index, error::describe, guard::guarded, sync::Arc};
 use metrics::{Counter, Gauge, Histogram, Unit};
 use std::sync::OnceLock;
 use std::time::Duration;

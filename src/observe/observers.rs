@@ -2,8 +2,8 @@
 
 use super::events::{AttemptOutcome, Event, Observer};
 use super::status::{State, Status};
+use crate::base::Index;
 use crate::base::guard::{Guarded, guarded};
-use crate::base::index::Index;
 use crate::base::sync::{Arc, Mutex};
 use std::collections::HashMap;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! The sentences for the reasons to wait.
 
 use super::status::Blocked;
-use crate::base::index::Index;
+use crate::base::Index;
 use std::fmt;
 use std::time::Duration;
 

@@ -1,7 +1,6 @@
 //! The `tracing` span of an attempt.
 
-use crate::base::index::Index;
-use crate::base::sync::Arc;
+use crate::base::{Index, sync::Arc};
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 use tracing::span::EnteredSpan;

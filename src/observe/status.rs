@@ -1,7 +1,7 @@
 //! The status for an operator: where a consumer is, and the one thing that its watermark waits for.
 
 use super::calls::SourceCalls;
-use crate::base::index::Index;
+use crate::base::Index;
 use std::fmt;
 use std::time::Duration;
 

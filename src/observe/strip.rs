@@ -1,6 +1,6 @@
 //! The window of a consumer as a strip of cells, for a page that draws it.
 
-use crate::base::index::Index;
+use crate::base::Index;
 use crate::base::serialized::{fields, long};
 use crate::observe::status::Attempt;
 use serde::ser::{Serialize, Serializer};

@@ -1,12 +1,7 @@
 //! Waiting calls of a pipeline as futures, which block no thread.
 
-use super::Pipeline;
-use super::running::End;
-use crate::base::config::ConfigError;
-use crate::base::error::Error;
-use crate::base::index::Index;
-use crate::base::time;
-use crate::base::wakers::within;
+use super::{Pipeline, running::End};
+use crate::base::{Error, Index, config::ConfigError, time, wakers::within};
 use std::time::Duration;
 
 impl Pipeline {

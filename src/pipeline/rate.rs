@@ -1,7 +1,6 @@
 //! The throughput and remaining time of a stage, estimated from its last minute.
 
-use crate::base::guard::guarded;
-use crate::base::index::Index;
+use crate::base::{Index, guard::guarded};
 use crate::observe::status::{State, Status};
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -3,9 +3,8 @@
 use super::rate::{Rate, Weight};
 use super::status::{PipelineStatus, StageStatus};
 use crate::base::config::{ConfigError, check_index};
-use crate::base::error::{Error, describe};
-use crate::base::index::Index;
 use crate::base::sync::{Arc, Condvar, Mutex, wait_until};
+use crate::base::{Error, Index, error::describe};
 use crate::consumer::Handle;
 use crate::driver::end_condition::OutOfReach;
 use crate::observe::status::State;

@@ -1,12 +1,10 @@
 //! Moves by an operator, for engines: the content of the save that makes them.
 
 use super::history::{Move, MoveKind};
-use super::moves::with_done;
 use super::parked::{Anew, NO_NAME, ParkedRecord, job_key};
-use super::{Record, Saved, load_records};
+use super::{Record, Saved, load_records, moves::with_done};
 use crate::base::config::{ConfigError, MAX_SKIP, check_index, check_reason};
-use crate::base::error::Error;
-use crate::base::index::Index;
+use crate::base::{Error, Index};
 use std::time::SystemTime;
 
 /// Moves for an engine of your own, as [`StoreProgress`](crate::StoreProgress) makes them.

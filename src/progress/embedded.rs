@@ -1,18 +1,15 @@
 //! The progress in the embedded store.
 
-use super::history::History;
 use super::ledger::{Entry, Ledger, Loaded};
-use super::life::Life;
+use super::life::{self, Life};
 use super::parked::{Earlier, IN_USE, LiveNames, ParkedRecord, ParkedRecords};
-use super::{Checkpoint, DoneAhead, LiveParking, NOT_ACQUIRED, Progress, SaveError, SavePort, Saved, Saves, Snapshot};
-use super::{format, life, reads};
-use crate::base::config::check_name;
-use crate::base::error::Error;
-use crate::base::index::{BoxError, Index};
+use super::{
+    Checkpoint, DoneAhead, LiveParking, NOT_ACQUIRED, Progress, SaveError, SavePort, Saved, Saves, Snapshot, format,
+    history::History, reads,
+};
 use crate::base::sync::{Arc, Mutex};
-use crate::commit::changes::Changes;
-use crate::commit::draft::Draft;
-use crate::commit::intent::Intent;
+use crate::base::{BoxError, Error, Index, config::check_name};
+use crate::commit::{changes::Changes, draft::Draft, intent::Intent};
 use crate::kv::batch::{Batch, FamilyId};
 use crate::store::{Ids, NameGuard, Store};
 use std::sync::Weak;

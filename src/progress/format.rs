@@ -6,7 +6,7 @@
 //! first number of a run is its distance from the lowest index at which it could begin, doubled,
 //! plus 1 if the run is longer than 1 index. Such a run has a second number, its length minus 2.
 
-use crate::base::index::Index;
+use crate::base::Index;
 use crate::commit::sealed::{Kind, SUM};
 use crate::store::keys;
 use std::ops::RangeInclusive;

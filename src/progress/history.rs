@@ -1,10 +1,8 @@
 //! The history of a progress: a record of each move by an operator.
 
 use super::life::{stored_time, wall_time};
-use crate::base::error::{Error, StoreError};
-use crate::base::index::Index;
-use crate::commit::changes::Changes;
-use crate::commit::sealed::Kind;
+use crate::base::{Error, Index, error::StoreError};
+use crate::commit::{changes::Changes, sealed::Kind};
 use crate::kv::{Family, Pair};
 use crate::store::{Store, keys};
 use std::time::SystemTime;

@@ -3,8 +3,7 @@
 
 use super::format::{self, Series};
 use super::{DoneAhead, Snapshot, life, reads};
-use crate::base::error::{Error, StoreError};
-use crate::base::index::Index;
+use crate::base::{Error, Index, error::StoreError};
 use crate::kv::Pair;
 use std::ops::RangeInclusive;
 use std::sync::Arc;

@@ -12,10 +12,8 @@
 //!
 //! Beside it is the time of the watermark's last move, stored with saves at most once a second.
 
-use crate::base::error::{Error, StoreError};
-use crate::base::index::Index;
-use crate::commit::changes::Changes;
-use crate::commit::sealed::Kind;
+use crate::base::{Error, Index, error::StoreError};
+use crate::commit::{changes::Changes, sealed::Kind};
 use crate::kv::batch::FamilyId;
 use crate::store::{Store, keys};
 use std::time::{Duration, SystemTime};

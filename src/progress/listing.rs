@@ -3,8 +3,7 @@
 use super::life::{self, wall_time};
 use super::{Halt, Life, ParkedRecords, Saved, reads};
 use crate::base::advice::{Advice, Verdict};
-use crate::base::error::{Error, is_halt_of_job};
-use crate::base::index::Index;
+use crate::base::{Error, Index, error::is_halt_of_job};
 use crate::store::{Store, keys};
 use std::time::SystemTime;
 

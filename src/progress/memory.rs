@@ -1,9 +1,8 @@
 //! The progress in memory, which lives as long as the process.
 
 use super::{Checkpoint, NOT_ACQUIRED, Progress};
-use crate::base::error::Error;
-use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
+use crate::base::{BoxError, Error, Index};
 
 /// A progress in memory, for tests and for streams that start anew with each process.
 ///

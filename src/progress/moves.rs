@@ -6,9 +6,7 @@ use super::ledger::{Ledger, Loaded};
 use super::parked::{ParkedRecord, ParkedRecords};
 use super::{Saved, Snapshot, reads};
 use crate::base::config::{ConfigError, MAX_SKIP, check_index, check_name, check_reason};
-use crate::base::error::Error;
-use crate::base::index::{BoxError, Index};
-use crate::base::time;
+use crate::base::{BoxError, Error, Index, time};
 use crate::commit::changes::Changes;
 use crate::store::NameGuard;
 

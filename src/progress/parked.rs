@@ -1,14 +1,10 @@
 //! Parked jobs: the records of jobs that failed for good and were passed.
 
 use super::life::{Life, stored_time, wall_time};
-use crate::base::config::check_name;
-use crate::base::error::{Error, StoreError};
-use crate::base::index::Index;
 use crate::base::sync::{Arc, Mutex};
-use crate::commit::changes::Changes;
-use crate::commit::sealed::Kind;
-use crate::kv::batch::FamilyId;
-use crate::kv::{Family, PARKED};
+use crate::base::{Error, Index, config::check_name, error::StoreError};
+use crate::commit::{changes::Changes, sealed::Kind};
+use crate::kv::{Family, PARKED, batch::FamilyId};
 use crate::store::{Store, keys};
 use std::collections::HashMap;
 use std::ops::RangeBounds;

@@ -2,7 +2,7 @@
 //! knows where the stream begins. It is written with the first save of a life that reads another
 //! stream than the previous one. The empty name means that the stream is no log of this store.
 
-use crate::base::error::Error;
+use crate::base::Error;
 use crate::commit::sealed::Kind;
 use crate::kv::Pair;
 use crate::store::{Store, keys};

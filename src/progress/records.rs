@@ -10,8 +10,7 @@
 
 use super::life::Life;
 use super::parked::{Earlier, NO_NAME, Parked, ParkedRecord, ParkedRecords, index_of, job_key};
-use crate::base::error::Error;
-use crate::base::index::Index;
+use crate::base::{Error, Index};
 use crate::commit::changes::Changes;
 use crate::kv::batch;
 use std::collections::BTreeMap;

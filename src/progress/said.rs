@@ -1,7 +1,7 @@
 //! The content of a progress's stored records, for tests: the done indices of each.
 
 use super::format::{self, Series};
-use crate::base::index::Index;
+use crate::base::Index;
 
 /// The kind of a stored record of a progress.
 #[derive(Clone, Copy, Debug)]

@@ -1,12 +1,11 @@
 //! Records of a progress, as stored on disks.
 
-use super::format;
 use super::history::{self, Move, MoveKind};
 use super::life::{self, Halt, Life, decode_moved, moved_entry};
 use super::parked::{self, ParkedRecord};
-use super::reads;
 use super::said::{Kind, Said};
-use crate::base::index::Index;
+use super::{format, reads};
+use crate::base::Index;
 use crate::commit::sealed::samples::{Sample, samples as of};
 use std::ops::RangeInclusive;
 

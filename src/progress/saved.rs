@@ -1,8 +1,7 @@
 //! The content of a save, and its error.
 
 use super::{Parked, Record, format};
-use crate::base::error::describe;
-use crate::base::index::{BoxError, Index};
+use crate::base::{BoxError, Index, error::describe};
 use std::error::Error as StdError;
 use std::fmt;
 use std::ops::RangeInclusive;

@@ -2,8 +2,7 @@
 //! thread of a [`Progress`](super::Progress).
 
 use super::{Checkpoint, Life, LiveParking, Saved, format};
-use crate::base::index::{BoxError, Index};
-use crate::base::time;
+use crate::base::{BoxError, Index, time};
 use crate::commit::changes::{Changes, Refused};
 use std::sync::{Arc, Weak};
 use std::time::Duration;

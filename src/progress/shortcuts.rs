@@ -3,7 +3,7 @@
 
 use super::transactional::{self, Commits, Opening};
 use super::{Earlier, Life, Progress, Saved, Saves, StoreProgress};
-use crate::base::error::Error;
+use crate::base::Error;
 use std::any::Any;
 use std::sync::Arc;
 

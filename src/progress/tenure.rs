@@ -1,8 +1,7 @@
 //! The handle by which an engine with leases steers its consumer.
 
-use crate::base::guard::drop_guarded;
-use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
+use crate::base::{BoxError, Index, guard::drop_guarded};
 use std::fmt;
 use std::sync::Weak;
 

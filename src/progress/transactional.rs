@@ -1,13 +1,7 @@
 //! A progress that shares a transaction with the user's writes.
 
-use super::life::Life;
-use super::parked::ParkedRecord;
-use super::records::NewRecords;
-use super::{Progress, SaveError, Saved};
-use crate::base::caught::Failure;
-use crate::base::error::{Error, describe};
-use crate::base::guard::guarded;
-use crate::base::index::{BoxError, Index};
+use super::{Progress, SaveError, Saved, life::Life, parked::ParkedRecord, records::NewRecords};
+use crate::base::{BoxError, Error, Index, caught::Failure, error::describe, guard::guarded};
 use std::error::Error as StdError;
 use std::fmt;
 

@@ -4,8 +4,7 @@
 //! failed look is over. While known jobs are unread, looks take at most a tenth of the time. They
 //! never stop altogether: with a head that is hours old, the reported lag would be wrong.
 
-use crate::base::config::DEFAULT_POLL;
-use crate::base::retry::Retry;
+use crate::base::{config::DEFAULT_POLL, retry::Retry};
 use std::time::{Duration, Instant};
 
 /// After a look, reading goes on for this many times as long as the look took.

@@ -9,11 +9,9 @@
 
 use super::worker::{Job, Report, Reported};
 use super::{Assignment, Runner};
-use crate::base::caught::Failure;
-use crate::base::error::Error;
 use crate::base::guard::{drop_guarded, guarded};
-use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, AtomicBool, Mutex, Ordering};
+use crate::base::{BoxError, Error, Index, caught::Failure};
 use crate::commit::changes::Changes;
 use crate::crew::Own;
 use crate::crew::stopping::{Asked, Overdue, Stopping};

@@ -2,11 +2,8 @@
 
 use super::worker::{Job, Report};
 use super::{Assignment, Runner};
-use crate::base::caught::Failure;
-use crate::base::guard::guarded;
-use crate::base::index::BoxError;
-use crate::commit::changes::Changes;
-use crate::commit::changes::Home;
+use crate::base::{BoxError, caught::Failure, guard::guarded};
+use crate::commit::changes::{Changes, Home};
 use crate::effects::Effects;
 use crate::observe::spans::Spans;
 use tracing::span::EnteredSpan;

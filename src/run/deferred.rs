@@ -2,9 +2,7 @@
 
 use super::worker::{Done, Job, Report, Reported};
 use super::{Assignment, Runner};
-use crate::base::error::describe;
-use crate::base::guard::guarded;
-use crate::base::sync::Arc;
+use crate::base::{error::describe, guard::guarded, sync::Arc};
 use crate::commit::changes::Changes;
 use crate::observe::spans::Spans;
 

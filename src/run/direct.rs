@@ -3,9 +3,7 @@
 
 use super::worker::{Job, Report, Worker};
 use super::{Assignment, Runner};
-use crate::base::caught::Failure;
-use crate::base::guard::guarded;
-use crate::base::index::BoxError;
+use crate::base::{BoxError, caught::Failure, guard::guarded};
 use crate::commit::changes::{Changes, Home};
 use crate::effects::Effects;
 use crate::observe::spans::Spans;

@@ -8,10 +8,9 @@
 //! it. While the consumer is paused, no result is handed over; afterwards a worker goes on. A
 //! stopping consumer hands over none: waiting results are dropped with the runner.
 
-use crate::base::caught::Failure;
 use crate::base::guard::{Guarded, guarded};
-use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
+use crate::base::{BoxError, Index, caught::Failure};
 use crate::commit::changes::Changes;
 use crate::observe::spans::Spans;
 use crate::run::worker::{Job, Report};

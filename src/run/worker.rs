@@ -1,8 +1,6 @@
 //! The user's side of a job: the job, the worker that runs it, and the token that reports it.
 
-use crate::base::caught::Failure;
-use crate::base::index::{BoxError, Index};
-use crate::base::sync::Arc;
+use crate::base::{BoxError, Index, caught::Failure, sync::Arc};
 use crate::crew::stopping::{self, Overdue};
 use std::fmt;
 

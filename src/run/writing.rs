@@ -6,10 +6,9 @@
 
 use super::worker::{Job, Report};
 use super::{Assignment, Runner};
-use crate::base::caught::Failure;
 use crate::base::guard::{Guarded, drop_guarded, guarded};
-use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
+use crate::base::{BoxError, Index, caught::Failure};
 use crate::commit::changes::Changes;
 use crate::observe::spans::Spans;
 use std::collections::HashMap;

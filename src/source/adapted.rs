@@ -1,15 +1,11 @@
 //! Sources that wrap another one, or are a handle to it. Each forwards the calls that it does not
 //! change.
 
-use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Ordering};
-use crate::source::confirmed::Confirmed;
-use crate::source::forward;
-use crate::source::gate::Gate;
-use crate::source::gated::Gated;
-use crate::source::sparse::dense_run;
-use crate::source::wakeup::Wakeup;
-use crate::source::{Jobs, Sparse};
+use crate::base::{BoxError, Index};
+use crate::source::{
+    Jobs, Sparse, confirmed::Confirmed, forward, gate::Gate, gated::Gated, sparse::dense_run, wakeup::Wakeup,
+};
 use std::ops::RangeInclusive;
 
 impl<J: Jobs + ?Sized> Jobs for Arc<J> {

@@ -1,11 +1,8 @@
 //! Sources whose calls are futures, such as network clients.
 
-use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
-use crate::base::time;
-use crate::source::sparse::dense_run;
-use crate::source::wakeup::Wakeup;
-use crate::source::{Gate, Jobs, READ_PATIENCE, Sparse, forward};
+use crate::base::{BoxError, Index, time};
+use crate::source::{Gate, Jobs, READ_PATIENCE, Sparse, forward, sparse::dense_run, wakeup::Wakeup};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::pin::pin;

@@ -1,7 +1,6 @@
 //! What a wake-up meets on its way to a source besides gates: logs and bounds.
 
-use crate::base::index::Index;
-use crate::base::sync::Arc;
+use crate::base::{Index, sync::Arc};
 use std::fmt;
 
 /// A full log, which holds back the jobs that fill it.

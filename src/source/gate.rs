@@ -1,6 +1,6 @@
 //! The limit up to which the jobs of a source may start.
 
-use crate::base::index::Index;
+use crate::base::Index;
 
 /// The limit below its head up to which a source lets jobs start; see
 /// [`Jobs::gate`](crate::Jobs::gate).

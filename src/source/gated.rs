@@ -1,10 +1,9 @@
 //! A source whose jobs wait for another consumer, or for room in a log.
 
-use crate::base::index::Index;
+use crate::base::Index;
 use crate::base::sync::{Arc, Mutex};
-use crate::source::gate::Gate;
-use crate::source::wakeup::Wakeup;
 use crate::source::watermark::{Listener, Watermark};
+use crate::source::{gate::Gate, wakeup::Wakeup};
 use std::fmt;
 
 /// Jobs behind a gate: none starts before its upstream has processed it, or while a log is full.

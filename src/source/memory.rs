@@ -1,9 +1,8 @@
 //! A source in memory.
 
-use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
-use crate::source::Jobs;
-use crate::source::wakeup::Wakeup;
+use crate::base::{BoxError, Index};
+use crate::source::{Jobs, wakeup::Wakeup};
 use std::ops::RangeInclusive;
 
 /// A growing stream in memory, with indices from 0.

@@ -1,8 +1,6 @@
 //! The answer of a source whose indices have gaps.
 
-use crate::base::config::check_zero;
-use crate::base::error::Error;
-use crate::base::index::{BoxError, Index};
+use crate::base::{BoxError, Error, Index, config::check_zero};
 use std::ops::RangeInclusive;
 
 /// The jobs of a run and the gaps between them, as [`Jobs::read_sparse`](crate::Jobs) reports them.

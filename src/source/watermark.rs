@@ -1,6 +1,6 @@
 //! The public watermark: published once it is saved, and read without a lock.
 
-use crate::base::index::Index;
+use crate::base::Index;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering};
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,9 +1,8 @@
 //! Copies a store into another one, on any engine.
 
 use super::{Store, format, keys};
-use crate::base::error::Error;
-use crate::kv::batch::Batch;
-use crate::kv::{Family, OURS};
+use crate::base::Error;
+use crate::kv::{Family, OURS, batch::Batch};
 use std::collections::BTreeSet;
 
 /// The name in use while a store is copied into. No program knows it, so every program refuses an
@@ -88,9 +87,7 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kv::batch::Records;
-    use crate::kv::memory::MemoryKv;
-    use crate::kv::{Kv, QUEUE};
+    use crate::kv::{Kv, QUEUE, batch::Records, memory::MemoryKv};
     use std::sync::Arc;
 
     fn filled(store: &Store) {

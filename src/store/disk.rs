@@ -1,11 +1,8 @@
 //! A database in memory whose bytes a test controls.
 
 use super::{Store, StoreOptions};
-use crate::base::error::Error;
-use crate::base::sync::Arc;
-use crate::kv::batch::Batch;
-use crate::kv::memory::MemoryKv;
-use crate::kv::{Family, Kv};
+use crate::base::{Error, sync::Arc};
+use crate::kv::{Family, Kv, batch::Batch, memory::MemoryKv};
 use std::fmt;
 use std::ops::Range;
 

@@ -7,11 +7,9 @@
 //! items of parked jobs. So a program refuses unknown versions and names, and writes nothing.
 
 use super::keys;
-use crate::base::error::Error;
-use crate::base::sync::Mutex;
+use crate::base::{Error, sync::Mutex};
 use crate::commit::sealed::Kind;
-use crate::kv::batch::Batch;
-use crate::kv::{Family, Kv};
+use crate::kv::{Family, Kv, batch::Batch};
 use std::collections::BTreeSet;
 
 pub(super) mod reading;

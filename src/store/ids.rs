@@ -1,10 +1,9 @@
 //! Numbers that stand for names in keys. They are short, and unique in a database for ever.
 
-use crate::base::error::{Error, StoreError};
 use crate::base::sync::{Arc, Mutex};
+use crate::base::{Error, error::StoreError};
 use crate::commit::sealed::{Kind, SUM};
-use crate::kv::batch::Batch;
-use crate::kv::{Family, Kv};
+use crate::kv::{Family, Kv, batch::Batch};
 use crate::store::keys;
 use std::ops::Range;
 

@@ -1,6 +1,6 @@
 //! Retries to open a database that is open elsewhere, with pauses.
 
-use crate::base::error::Error;
+use crate::base::Error;
 use std::time::Duration;
 
 /// The pause after the first attempt. It doubles with each, up to the longest.

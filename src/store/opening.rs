@@ -8,8 +8,7 @@ use super::sqlite;
 use super::{Store, StoreOptions, locked};
 #[cfg(not(all(feature = "rocksdb", feature = "sqlite-system")))]
 use crate::base::config::ConfigError;
-use crate::base::error::Error;
-use crate::base::time;
+use crate::base::{Error, time};
 use crate::kv::place::wait_closed;
 use std::path::Path;
 use std::time::Duration;

@@ -1,8 +1,7 @@
 //! Refreshing a read-only store, and listing the tables of a database.
 
-use super::format;
-use super::{Store, keys};
-use crate::base::error::Error;
+use super::{Store, format, keys};
+use crate::base::Error;
 use crate::kv::{KeyRange, Order, prefix_end};
 
 impl Store {

@@ -1,6 +1,6 @@
 //! A store on RocksDB: in a directory of ours, or in a user's database.
 
-use crate::base::error::Error;
+use crate::base::Error;
 use crate::base::sync::{Arc, Condvar, Mutex};
 use crate::kv::rocksdb::secondary::Secondary;
 use crate::kv::rocksdb::{self, RocksKv};
@@ -188,9 +188,8 @@ fn attached(db: Arc<DB>, create: bool) -> Result<Arc<Inner>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::index::BoxError;
-    use crate::commit::draft::Draft;
-    use crate::commit::intent::Intent;
+    use crate::base::BoxError;
+    use crate::commit::{draft::Draft, intent::Intent};
     use crate::kv::batch::FamilyId;
     use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
     use std::time::Duration;

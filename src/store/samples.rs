@@ -1,7 +1,6 @@
 //! Records of a store, as stored on disks.
 
-use super::format::reading::decode;
-use super::{format, ids};
+use super::{format, format::reading::decode, ids};
 use crate::commit::sealed::samples::{Sample, samples as of};
 use std::collections::BTreeSet;
 

@@ -1,7 +1,6 @@
 //! A store on SQLite: in a directory of ours, or in a user's file.
 
-use crate::base::error::Error;
-use crate::base::sync::Arc;
+use crate::base::{Error, sync::Arc};
 use crate::kv::sqlite::connection::OnConnect;
 use crate::kv::sqlite::{FILE, Site, SqliteKv};
 use crate::store::{Engine, Store, StoreOptions, format};

@@ -2,11 +2,9 @@
 
 use super::{Store, family, keys};
 use crate::base::config::{ConfigError, check_name};
-use crate::base::error::Error;
-use crate::base::sync::Arc;
+use crate::base::{Error, sync::Arc};
 use crate::commit::counter;
-use crate::kv::batch::Batch;
-use crate::kv::{Family, KeyRange, Order, Scan, prefix_end};
+use crate::kv::{Family, KeyRange, Order, Scan, batch::Batch, prefix_end};
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 

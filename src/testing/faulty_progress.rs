@@ -1,9 +1,8 @@
 //! A progress whose saves fail, panic, hang, lose the name, or vanish in a crash.
 
 use super::{PATIENCE, numbers_in, unboxed};
-use crate::base::error::Error;
-use crate::base::index::{BoxError, Index};
 use crate::base::sync::{Arc, Mutex};
+use crate::base::{BoxError, Error, Index};
 use crate::progress::{Checkpoint, MemoryProgress, Progress, SaveError, Saved, Tenure};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::ops::{Range, RangeBounds};

@@ -1,8 +1,7 @@
 //! A store in memory whose writes fail, or are lost in a crash.
 
 use super::numbers_in;
-use crate::base::error::Error;
-use crate::base::sync::Arc;
+use crate::base::{Error, sync::Arc};
 use crate::kv::memory::MemoryKv;
 use crate::store::{Durability, Store, StoreOptions};
 use std::ops::RangeBounds;

@@ -1,8 +1,7 @@
 //! The suite that checks a source.
 
 use super::{Checked, PATIENCE, insist};
-use crate::base::index::Index;
-use crate::base::sync::Arc;
+use crate::base::{Index, sync::Arc};
 use crate::source::Jobs;
 use std::fmt;
 use std::time::Duration;

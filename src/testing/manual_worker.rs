@@ -1,8 +1,6 @@
 //! A worker whose jobs wait until the test ends them.
 
-use crate::base::index::{BoxError, Index};
-use crate::base::sync::Mutex;
-use crate::base::time;
+use crate::base::{BoxError, Index, sync::Mutex, time};
 use crate::run::worker::{Job, Worker};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::collections::BTreeMap;

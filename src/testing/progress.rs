@@ -1,10 +1,7 @@
 //! The suite that every progress has to pass.
 
 use super::{Answer, Checked, PATIENCE, ask, broken, insist, unboxed};
-use crate::base::error::Error;
-use crate::base::index::Index;
-use crate::base::sync::Arc;
-use crate::base::time;
+use crate::base::{Error, Index, sync::Arc, time};
 use crate::progress::{Checkpoint, Progress, SaveError, Saved, Tenure};
 use crossbeam_channel::unbounded;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! The indices done above the lowest undone index, and which of them are in no save yet.
 
 use super::bits::Bits;
-use crate::base::index::Index;
+use crate::base::Index;
 use alloc::vec::Vec;
 use core::ops::{Range, RangeInclusive};
 

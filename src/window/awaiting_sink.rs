@@ -1,7 +1,7 @@
 //! Two things that hold jobs back: a gate, and the turn that the result of a job waits for.
 
 use super::Window;
-use crate::base::index::Index;
+use crate::base::Index;
 
 impl Window {
     /// Sets the gate: a job that was never started may start only below this index. 0 closes the

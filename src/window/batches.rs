@@ -5,7 +5,7 @@
 //! long enough, since the window has no clock.
 
 use super::{Run, Window};
-use crate::base::index::Index;
+use crate::base::Index;
 
 /// The batch that may start next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The indices done above the lowest undone one: one bit each, in a ring.
 
-use crate::base::index::Index;
+use crate::base::Index;
 use alloc::collections::VecDeque;
 use core::ops::RangeInclusive;
 

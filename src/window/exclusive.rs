@@ -2,7 +2,7 @@
 //! alone.
 
 use super::{Run, Window};
-use crate::base::index::Index;
+use crate::base::Index;
 use alloc::vec::Vec;
 
 impl Window {

@@ -2,7 +2,7 @@
 
 use super::Window;
 use super::hold::{Fetch, Hold};
-use crate::base::index::Index;
+use crate::base::Index;
 use core::ops::RangeInclusive;
 
 impl Window {

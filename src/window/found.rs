@@ -1,6 +1,6 @@
 //! The gaps found in this life above the watermark. No rule needs them; they are for display.
 
-use crate::base::index::Index;
+use crate::base::Index;
 use alloc::collections::BTreeMap;
 use core::ops::Range;
 

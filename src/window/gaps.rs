@@ -5,9 +5,8 @@
 //! its indices is a bit above the lowest undone index, so the gap is cut off at the end of the
 //! window, and the source is asked for the rest once the window has moved.
 
-use super::hold::Fetch;
-use super::{LAST_JOB, Window};
-use crate::base::index::Index;
+use super::{LAST_JOB, Window, hold::Fetch};
+use crate::base::Index;
 use core::ops::RangeInclusive;
 
 /// The widest window once there are gaps: its bits take 16 MiB. Gaps are wider than runs of jobs.

@@ -1,6 +1,6 @@
 //! New jobs that begin, and may end, before the window hears of them: those of the tray.
 
-use crate::base::index::Index;
+use crate::base::Index;
 use crate::window::Window;
 use core::ops::Range;
 

@@ -6,7 +6,7 @@
 //! failed job and counts as in flight, but its end moves nothing.
 
 use super::{SaveState, Window};
-use crate::base::index::Index;
+use crate::base::Index;
 
 impl Window {
     /// Reports that a job which backs off is parked, so that it counts as done. Returns false, and

@@ -1,8 +1,7 @@
 //! Read-only queries.
 
-use super::hold::Hold;
-use super::{Limits, SaveState, Window};
-use crate::base::index::Index;
+use super::{Limits, SaveState, Window, hold::Hold};
+use crate::base::Index;
 
 impl Window {
     /// True if the due save is awaited: the window is closed, full, or has nothing else to do.

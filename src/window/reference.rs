@@ -13,7 +13,7 @@ mod saves;
 
 use self::model::{Hold, Reference};
 use super::{Action, Limits, Window};
-use crate::base::index::Index;
+use crate::base::Index;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;

@@ -4,7 +4,7 @@
 //! *read*, to be handed out. Both happen in the order in which jobs became due: that of the calls
 //! of `due`, since the window has no clock.
 
-use crate::base::index::Index;
+use crate::base::Index;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;

@@ -1,7 +1,7 @@
 //! Jobs that were done and then failed, before the save with them was written.
 
 use super::{SaveState, Window};
-use crate::base::index::Index;
+use crate::base::Index;
 
 impl Window {
     /// Reports that a job of the save under way failed after all. It waits like one that

@@ -1,7 +1,7 @@
 //! The settings of a window: where it begins and ends, and its limits.
 
 use super::{LAST_JOB, Limits, Window};
-use crate::base::index::Index;
+use crate::base::Index;
 use core::ops::RangeInclusive;
 
 impl Window {

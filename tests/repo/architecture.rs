@@ -366,8 +366,8 @@ fn the_table_has_exactly_the_arrows_between_folders() {
 fn a_wrong_arrow_of_each_kind_is_found() {
     let planted = [
         "use crate::driver::Driver;",
-        "use crate::{base::index::Index, driver::Driver};",
-        "use crate::{base::{index::Index, error}, driver::{self, core::Core}};",
+        "use crate::{base::Index, driver::Driver};",
+        "use crate::{base::{Index, error}, driver::{self, core::Core}};",
         "use crate::driver as d;",
         "use crate::driver::*;",
         "pub(crate) use crate::driver::Driver;",
@@ -420,7 +420,7 @@ fn impure(text: &str) -> Vec<&str> {
         ["use ", "pub use ", "pub(crate) use "].iter().find_map(|word| line.strip_prefix(word).map(str::to_owned))
     };
     let pure = |import: &str| {
-        ["crate::base::index::", "crate::window::", "super::", "self::", "alloc::", "core::"]
+        ["crate::base::Index", "crate::window::", "super::", "self::", "alloc::", "core::"]
             .iter()
             .any(|root| import.starts_with(root))
     };

@@ -1,7 +1,7 @@
 //! The defaults of settings, their bounds, and the checks of both.
 
 use super::ConfigError;
-use crate::base::index::Index;
+use crate::base::Index;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 

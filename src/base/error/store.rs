@@ -1,7 +1,7 @@
 //! Failures of a store.
 
 use super::text;
-use crate::base::index::BoxError;
+use crate::base::BoxError;
 use std::fmt;
 
 /// What to check if a store in a local directory fails.

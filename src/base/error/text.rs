@@ -2,8 +2,7 @@
 //!
 //! User code makes the text. It may be endless, it may panic, and its causes may form a cycle.
 
-use crate::base::guard::guarded;
-use crate::base::index::Index;
+use crate::base::{Index, guard::guarded};
 use std::error::Error;
 use std::fmt::{self, Write};
 

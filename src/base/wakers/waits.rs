@@ -1,8 +1,7 @@
 //! Futures that wait for an event.
 
 use super::{Called, Tasks};
-use crate::base::sync::Mutex;
-use crate::base::time;
+use crate::base::{sync::Mutex, time};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Poll, Waker};

@@ -1,12 +1,10 @@
 //! Finds the jobs that are at fault when an add or an operation cannot be made.
 
 use super::{Draft, Owed};
-use crate::base::error::Error;
-use crate::base::index::BoxError;
-use crate::commit::adds::Add;
+use crate::base::{BoxError, Error};
 use crate::commit::changes::{Asker, Changes, Op, Refused};
 use crate::commit::counter_cache::{At, Cell};
-use crate::commit::refusal::Refusal;
+use crate::commit::{adds::Add, refusal::Refusal};
 use crate::kv::statement::Statement;
 
 /// The previous states of the counters that one job changed, in the order of its changes.

@@ -1,9 +1,8 @@
 //! Changes of jobs that are appended at once, compared with one job after the other in a map.
 
 use super::*;
-use crate::base::index::Index;
-use crate::commit::participant::Cleanup;
-use crate::commit::statements::Manner;
+use crate::base::Index;
+use crate::commit::{participant::Cleanup, statements::Manner};
 use crate::kv::memory::MemoryKv;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,12 +3,8 @@
 use super::*;
 use crate::base::sync::{Mutex, Ordering};
 use crate::commit::batches::{Batches, Pending};
-use crate::commit::changes::Changes;
-use crate::commit::draft::Draft;
-use crate::commit::intent::Intent;
-use crate::kv::Family;
-use crate::kv::batch::Batch;
-use crate::kv::memory::MemoryKv;
+use crate::commit::{changes::Changes, draft::Draft, intent::Intent};
+use crate::kv::{Family, batch::Batch, memory::MemoryKv};
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 

@@ -1,14 +1,11 @@
 //! Jobs whose statements break a deferred constraint, in a database of parents and children.
 
 use super::*;
-use crate::base::index::Index;
+use crate::base::Index;
 use crate::base::sync::{AtomicU64, Mutex, Ordering, RwLock};
-use crate::commit::changes::Changes;
-use crate::commit::draft::Draft;
-use crate::commit::sql::Statements;
-use crate::kv::double::Double;
-use crate::kv::memory::MemoryKv;
+use crate::commit::{changes::Changes, draft::Draft, sql::Statements};
 use crate::kv::statement::{SqlValue, Value};
+use crate::kv::{double::Double, memory::MemoryKv};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 

@@ -1,12 +1,9 @@
 //! The writer thread over a store in memory, with intents that report what became of them.
 
 use super::*;
-use crate::base::index::BoxError;
-use crate::commit::changes::Changes;
-use crate::commit::draft::Draft;
-use crate::commit::statements::Manner;
-use crate::kv::memory::MemoryKv;
-use crate::kv::{Family, SYSTEM};
+use crate::base::BoxError;
+use crate::commit::{changes::Changes, draft::Draft, statements::Manner};
+use crate::kv::{Family, SYSTEM, memory::MemoryKv};
 use crossbeam_channel::TryRecvError;
 use std::time::Duration;
 

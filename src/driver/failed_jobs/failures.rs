@@ -1,9 +1,7 @@
 //! Failed jobs that have attempts left: one entry each, from the first failure until an attempt
 //! succeeds or is the last one.
 
-use crate::base::index::Index;
-use crate::base::retry::Retry;
-use crate::base::time::Now;
+use crate::base::{Index, retry::Retry, time::Now};
 use crate::driver::calls::{InVain, after};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};

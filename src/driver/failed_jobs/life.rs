@@ -1,6 +1,6 @@
 //! The life record: opened at the start of the consumer, closed by its last save, with any halt.
 
-use crate::base::index::Index;
+use crate::base::Index;
 use crate::driver::outbox::{Ctx, Ending};
 use crate::progress::{Halt, Life};
 use crate::window::{Limits, Window};

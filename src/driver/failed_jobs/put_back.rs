@@ -2,9 +2,7 @@
 //! as the last one. Jobs that obey `is_stopping` end this way.
 
 use super::{FailedJobs, is_without_runtime};
-use crate::base::caught::Failure;
-use crate::base::failure::Verdict;
-use crate::base::index::Index;
+use crate::base::{Index, caught::Failure, failure::Verdict};
 use crate::driver::outbox::Ctx;
 use crate::observe::{Event, Kind};
 use crate::window::Window;

@@ -9,9 +9,7 @@
 //! writes the records.
 
 use super::records::Recovered;
-use crate::base::config::DEFAULT_SEARCH_AHEAD;
-use crate::base::index::Index;
-use crate::base::time::Now;
+use crate::base::{Index, config::DEFAULT_SEARCH_AHEAD, time::Now};
 use crate::driver::failed_jobs::lazy_box::Empty;
 use crate::window::Window;
 use std::collections::BTreeSet;

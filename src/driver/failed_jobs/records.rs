@@ -5,10 +5,9 @@
 //! the progress that passes the job.
 
 use super::failures::Failures;
-use crate::base::index::Index;
+use crate::base::Index;
 use crate::commit::changes::Changes;
-use crate::driver::failed_jobs::lazy_box::Empty;
-use crate::driver::outbox::Ctx;
+use crate::driver::{failed_jobs::lazy_box::Empty, outbox::Ctx};
 use crate::progress::{Life, ParkedRecord, ParkedRecords};
 use crate::window::Window;
 use std::collections::{BTreeMap, BTreeSet};

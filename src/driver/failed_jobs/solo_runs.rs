@@ -1,9 +1,7 @@
 //! The turns of suspects: one at a time runs alone, once nothing else is in flight.
 
 use super::FailedJobs;
-use crate::base::caught::Failure;
-use crate::base::error::Error;
-use crate::base::index::{BoxError, Index};
+use crate::base::{BoxError, Error, Index, caught::Failure};
 use crate::driver::outbox::Ctx;
 use crate::observe::{Event, Kind};
 
@@ -83,8 +81,7 @@ mod tests {
     use crate::base::retry::Retry;
     use crate::base::time::{self, Now};
     use crate::commit::changes::Changes;
-    use crate::driver::Recovered;
-    use crate::driver::core::Core;
+    use crate::driver::{Recovered, core::Core};
     use crate::progress::{ParkedRecord, load_earlier};
     use crate::reader::{Due, Fetched, Order, Payloads, Then, Weights};
     use crate::source::Steps;

@@ -8,21 +8,12 @@
 //! it succeeds, so that the job at fault fails by itself.
 
 use super::handing_out::{Found, Rest, Search};
-use crate::base::caught::Failure;
 use crate::base::guard::{drop_guarded, guarded};
-use crate::base::index::{BoxError, Index};
-use crate::base::time::Now;
+use crate::base::{BoxError, Index, caught::Failure, time::Now};
 use crate::commit::changes::Changes;
-use crate::driver::Driver;
-use crate::driver::core::Core;
-use crate::driver::effects;
-use crate::driver::flights::Flight;
-use crate::driver::outbox::Wakes;
-use crate::driver::running::Batches;
-use crate::driver::whole::CoreGuard;
+use crate::driver::{Driver, core::Core, effects, flights::Flight, outbox::Wakes, running::Batches, whole::CoreGuard};
 use crate::observe::{Event, Kind};
-use crate::run::worker::Report;
-use crate::run::{Assignment, Batch, JobPort, Task, Ticket};
+use crate::run::{Assignment, Batch, JobPort, Task, Ticket, worker::Report};
 use crate::window::batches::Next;
 use std::time::Duration;
 
@@ -285,8 +276,7 @@ impl<T: Send + 'static> JobPort<T> for Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::retry::Retry;
-    use crate::base::time;
+    use crate::base::{retry::Retry, time};
     use crate::observe::listening::Listens;
     use crate::reader::{Payloads, Weights};
     use crate::window::{Limits, Window};

@@ -1,24 +1,15 @@
 //! The calls of a handle and of a consumer to the driver: status, steering, stop.
 
-use crate::base::config::ConfigError;
-use crate::base::error::Error;
-use crate::base::guard::drop_guarded;
-use crate::base::index::Index;
-use crate::base::time;
 #[cfg(feature = "tokio")]
 use crate::base::wakers::Wakers;
+use crate::base::{Error, Index, config::ConfigError, guard::drop_guarded, time};
 #[cfg(test)]
 use crate::crew::workers::Workers;
-use crate::driver::Driver;
-use crate::driver::core::Core;
-use crate::driver::end_condition::OutOfReach;
-use crate::driver::reading::Bounding;
 #[cfg(feature = "tokio")]
 pub(crate) use crate::driver::waiters::Place;
 use crate::driver::whole::CoreGuard;
-use crate::observe::ended::Ended;
-use crate::observe::status::Status;
-use crate::observe::strip::Strip;
+use crate::driver::{Driver, core::Core, end_condition::OutOfReach, reading::Bounding};
+use crate::observe::{ended::Ended, status::Status, strip::Strip};
 use crate::source::watermark::Watermark;
 use crate::window::Limits;
 #[cfg(feature = "tokio")]

@@ -5,13 +5,8 @@ use crate::base::sync::{Arc, Ordering, spin_until};
 use crate::base::time::{Coarse, Now};
 use crate::commit::changes::Changes;
 use crate::crew::workers::Idle;
-use crate::driver::Driver;
-use crate::driver::core::Core;
-use crate::driver::core::demand;
-use crate::driver::effects;
-use crate::driver::flights::Flight;
-use crate::driver::outbox::Wakes;
-use crate::driver::whole::CoreGuard;
+use crate::driver::core::{Core, demand};
+use crate::driver::{Driver, effects, flights::Flight, outbox::Wakes, whole::CoreGuard};
 use crate::reader::{Ask, ReadRuns};
 use crate::run::worker::{Job, Report};
 use crate::run::{Delivery, Ticket};
@@ -233,16 +228,12 @@ impl Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::caught::Failure;
-    use crate::base::retry::Retry;
-    use crate::base::sync::Arc;
+    use crate::base::{caught::Failure, retry::Retry, sync::Arc};
     use crate::driver::handlers::news::tests::ByHand;
     use crate::reader::{Payloads, Weights};
     use crate::run::{Assignment, JobPort, Task};
-    use crate::source::wakeup::Bell;
-    use crate::source::watermark::Watermark;
-    use crate::window::Limits;
-    use crate::window::Window;
+    use crate::source::{wakeup::Bell, watermark::Watermark};
+    use crate::window::{Limits, Window};
     use crossbeam_channel::{Sender, unbounded};
     use std::fmt;
 

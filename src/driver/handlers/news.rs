@@ -3,16 +3,9 @@
 //! Each waiter is woken once, when its index is processed or can no longer be. So a save costs the
 //! same however many wait.
 
-use crate::base::caught::Failure;
-use crate::base::error::Error;
-use crate::base::guard::drop_guarded;
-use crate::base::index::Index;
 use crate::base::sync::{Arc, Condvar};
-use crate::base::time;
-use crate::driver::Driver;
-use crate::driver::core::Core;
-use crate::driver::waiters::Waiter;
-use crate::driver::whole::CoreGuard;
+use crate::base::{Error, Index, caught::Failure, guard::drop_guarded, time};
+use crate::driver::{Driver, core::Core, waiters::Waiter, whole::CoreGuard};
 use crate::notifier::NewsPort;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -118,8 +111,7 @@ impl NewsPort for Driver {
 #[cfg(test)]
 pub(in crate::driver) mod tests {
     use super::*;
-    use crate::base::retry::Retry;
-    use crate::base::time::Now;
+    use crate::base::{retry::Retry, time::Now};
     use crate::driver::handlers::control::Control;
     use crate::progress::{SavePort, Saves};
     use crate::source::watermark::Watermark;

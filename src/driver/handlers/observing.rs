@@ -1,17 +1,10 @@
 //! Tells observers of attempts, without the lock, on the thread that runs or reports the attempt.
 
-use crate::base::caught::Failure;
-use crate::base::failure::Verdict;
-use crate::base::guard::drop_guarded;
-use crate::base::index::Index;
-use crate::base::sync::Arc;
+use crate::base::{Index, caught::Failure, failure::Verdict, guard::drop_guarded, sync::Arc};
 use crate::commit::changes::Changes;
 use crate::crew::stopping::Overdue;
-use crate::driver::Driver;
-use crate::driver::running::Pool;
-use crate::observe::events::AttemptOutcome;
-use crate::observe::observers::Observers;
-use crate::observe::spans::Spans;
+use crate::driver::{Driver, running::Pool};
+use crate::observe::{events::AttemptOutcome, observers::Observers, spans::Spans};
 use crate::run::worker::{Job, Report};
 use crate::run::{Assignment, Delivery, Runner, Ticket, work};
 use std::sync::Weak;

@@ -5,16 +5,10 @@
 //! turn as soon as a slot is free, since there may be no job left whose report could do so. The
 //! same holds after the lowest undone job was parked: its report brought no result.
 
-use crate::base::guard::drop_guarded;
-use crate::base::index::Index;
-use crate::base::time::Now;
+use crate::base::{Index, guard::drop_guarded, time::Now};
 use crate::commit::changes::Changes;
-use crate::driver::Driver;
-use crate::driver::core::Core;
-use crate::driver::flights::Flight;
-use crate::run::Delivery;
-use crate::run::ordered::SinkPort;
-use crate::run::worker::Report;
+use crate::driver::{Driver, core::Core, flights::Flight};
+use crate::run::{Delivery, ordered::SinkPort, worker::Report};
 
 impl Core {
     /// Sets a job aside that has its result, which frees its slot. Returns the job whose turn it

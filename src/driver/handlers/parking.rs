@@ -1,11 +1,7 @@
 //! Calls about parked jobs.
 
-use crate::base::error::Error;
-use crate::base::index::Index;
-use crate::base::sync::Arc;
-use crate::base::time::Now;
-use crate::driver::Driver;
-use crate::driver::whole::CoreGuard;
+use crate::base::{Error, Index, sync::Arc, time::Now};
+use crate::driver::{Driver, whole::CoreGuard};
 use crate::progress::{LiveParking, Within};
 use std::sync::Weak;
 

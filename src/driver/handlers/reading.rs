@@ -5,19 +5,11 @@
 
 mod gaps;
 
-use crate::base::caught::Failure;
-use crate::base::error::Error;
-use crate::base::guard::drop_guarded;
-use crate::base::index::{BoxError, Index};
-use crate::base::sync::Arc;
 use crate::base::time::{self, Now};
-use crate::driver::Driver;
+use crate::base::{BoxError, Error, Index, caught::Failure, guard::drop_guarded, sync::Arc};
 use crate::driver::calls::{InVain, after};
-use crate::driver::core::Core;
-use crate::driver::failed_jobs::Unread;
-use crate::driver::prefetch::Sorted;
 use crate::driver::reading::{Bounding, Surplus};
-use crate::driver::watching::is_caught_up;
+use crate::driver::{Driver, core::Core, failed_jobs::Unread, prefetch::Sorted, watching::is_caught_up};
 use crate::observe::{Event, Kind};
 use crate::reader::{Ask, Beyond, Due, Fetched, Look, Order, Outcome, Payloads, ReadPort, ReadRuns, Then, Weights};
 use crate::source::Gate;

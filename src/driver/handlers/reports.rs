@@ -1,12 +1,9 @@
 //! Attempts that are over: a success counts as done, a failure is retried, parked, or halts.
 
-use crate::base::caught::Failure;
 use crate::base::guard::{drop_guarded, guarded};
-use crate::base::index::{BoxError, Index};
-use crate::base::time::Now;
+use crate::base::{BoxError, Index, caught::Failure, time::Now};
 use crate::commit::changes::Changes;
-use crate::driver::Driver;
-use crate::driver::core::Core;
+use crate::driver::{Driver, core::Core};
 use crate::observe::{Event, Kind};
 use crate::run::worker::{Report, Reported};
 
@@ -98,12 +95,12 @@ impl crate::run::asynchronous::TaskPort for Driver {
         self.stopping.clone()
     }
 
-    fn timed_out(&self, token: usize, index: Index) -> crate::base::error::Error {
+    fn timed_out(&self, token: usize, index: Index) -> crate::base::Error {
         let core = self.core.lock();
         let flights = &core.running.flights;
         let attempt = flights.get(token).map_or(1, |flight| flight.attempt);
         let after = flights.timeouts.as_ref().map_or_else(Default::default, |timeouts| timeouts.after);
-        crate::base::error::Error::AttemptTimeout { index, attempt, after }
+        crate::base::Error::AttemptTimeout { index, attempt, after }
     }
 }
 

@@ -1,17 +1,9 @@
 //! The driver's side of saving: when to hurry, retry or abandon a save.
 
-use crate::base::caught::Failure;
-use crate::base::error::Error;
-use crate::base::guard::drop_guarded;
-use crate::base::index::BoxError;
-use crate::base::retry::Retry;
-use crate::base::time::Now;
+use crate::base::{BoxError, Error, caught::Failure, guard::drop_guarded, retry::Retry, time::Now};
 use crate::commit::changes::{Changes, Refused};
-use crate::driver::Driver;
-use crate::driver::core::Core;
-use crate::driver::outbox::Ctx;
-use crate::observe::observers::Notice;
-use crate::observe::{Event, Kind};
+use crate::driver::{Driver, core::Core, outbox::Ctx};
+use crate::observe::{Event, Kind, observers::Notice};
 use crate::progress::{Checkpoint, DoneAhead, SavePort, Snapshot};
 use crate::window::Save as Due;
 use std::time::Duration;
@@ -290,9 +282,8 @@ impl SavePort for Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::clock::Clock;
     use crate::base::sync::{Arc, Mutex};
-    use crate::base::time::Sleep;
+    use crate::base::{clock::Clock, time::Sleep};
     use crate::progress::{MemoryProgress, Progress};
     use crate::saver::{Keeps, saver};
     use crate::source::watermark::Watermark;

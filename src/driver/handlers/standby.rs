@@ -3,20 +3,12 @@
 //! A consumer on standby has an empty window, no source and no worker. What a handle sets meanwhile
 //! is kept in the core, and holds from the takeover on.
 
-use crate::base::error::{Error, describe};
-use crate::base::guard::drop_guarded;
-use crate::base::index::Index;
-use crate::base::sync::Arc;
-use crate::base::time::Now;
-use crate::driver::Driver;
-use crate::driver::core::Core;
-use crate::driver::failed_jobs::Recovered;
+use crate::base::{Error, Index, error::describe, guard::drop_guarded, sync::Arc, time::Now};
 use crate::driver::name_released::{self, Waits};
-use crate::driver::running::Pool;
-use crate::driver::save_deadline::SaveDeadline;
-use crate::driver::tenure::Refusal;
-use crate::observe::observers::Notice;
-use crate::observe::{Event, Kind};
+use crate::driver::{
+    Driver, core::Core, failed_jobs::Recovered, running::Pool, save_deadline::SaveDeadline, tenure::Refusal,
+};
+use crate::observe::{Event, Kind, observers::Notice};
 use crate::progress::Saves;
 use crate::reader::ReadRuns;
 use crate::source::wakeup::{Bell, Met};
@@ -208,12 +200,10 @@ mod tests {
     use super::*;
     use crate::base::retry::Retry;
     use crate::commit::changes::Changes;
-    use crate::driver::handlers::control::Control;
-    use crate::driver::handlers::news::tests::ByHand;
+    use crate::driver::{handlers::control::Control, handlers::news::tests::ByHand};
     use crate::observe::status::Blocked;
     use crate::reader::Fetched;
-    use crate::run::worker::Report;
-    use crate::run::{Assignment, Runner};
+    use crate::run::{Assignment, Runner, worker::Report};
 
     const HOUR: Duration = Duration::from_secs(3600);
     const LIMITS: Limits = Limits { max_processing: 2, max_search_ahead: 9 };

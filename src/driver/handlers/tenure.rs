@@ -1,12 +1,7 @@
 //! The side of the progress: it may hold the consumer back, or take its name away.
 
-use crate::base::error::Error;
-use crate::base::guard::drop_guarded;
-use crate::base::index::BoxError;
-use crate::base::time::Now;
-use crate::driver::Driver;
-use crate::driver::core::Core;
-use crate::driver::tenure::fenced;
+use crate::base::{BoxError, Error, guard::drop_guarded, time::Now};
+use crate::driver::{Driver, core::Core, tenure::fenced};
 use crate::progress::{LiveParking, Tenant, Tenure, Wish};
 use std::sync::Weak;
 

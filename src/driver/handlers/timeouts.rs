@@ -9,15 +9,10 @@
 //! gets it until then. Any other attempt can only be told: the task of an async one drops its
 //! future and reports the failure itself.
 
-use crate::base::caught::Failure;
-use crate::base::error::Error;
-use crate::base::guard::drop_guarded;
-use crate::base::index::{BoxError, Index};
 use crate::base::time::{self, Coarse, Now};
+use crate::base::{BoxError, Error, Index, caught::Failure, guard::drop_guarded};
 use crate::crew::stopping::Overdue;
-use crate::driver::Driver;
-use crate::driver::core::Core;
-use crate::driver::flights::Timer;
+use crate::driver::{Driver, core::Core, flights::Timer};
 use crate::run::worker::Report;
 use std::time::Duration;
 
@@ -190,8 +185,7 @@ impl Driver {
 mod tests {
     use super::*;
     use crate::base::retry::Retry;
-    use crate::driver::flights::Flight;
-    use crate::driver::flights::Timeouts;
+    use crate::driver::flights::{Flight, Timeouts};
     use crate::window::{Limits, Window};
     use coarsetime::Duration as Ticks;
 

@@ -8,12 +8,9 @@
 //! observer.
 
 use crate::base::time::{Now, Sleep};
-use crate::driver::Driver;
-use crate::driver::core::Core;
 use crate::driver::watching::{Said, moves};
-use crate::observe::observers::Notice;
-use crate::observe::status::Blocked;
-use crate::observe::{Event, Kind};
+use crate::driver::{Driver, core::Core};
+use crate::observe::{Event, Kind, observers::Notice, status::Blocked};
 use std::time::{Duration, Instant};
 
 impl Core {
@@ -185,14 +182,9 @@ impl Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::error::Error;
-    use crate::base::retry::Retry;
-    use crate::driver::running::Batches;
-    use crate::driver::tenure::Refusal;
-    use crate::observe::Told;
-    use crate::observe::events::Observer;
-    use crate::observe::listening::Listens;
-    use crate::observe::observers::Observers;
+    use crate::base::{Error, retry::Retry};
+    use crate::driver::{running::Batches, tenure::Refusal};
+    use crate::observe::{Told, events::Observer, listening::Listens, observers::Observers};
     use crate::window::{Limits, Window};
 
     const PATIENCE: Duration = Duration::from_secs(10);

@@ -20,9 +20,8 @@
 //! gets lies below a file, so nothing can be created there.
 
 use super::{RocksKv, failed, family_options, has_database};
-use crate::base::error::{Error, StoreError};
 use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering, RwLock};
-use crate::base::time;
+use crate::base::{Error, error::StoreError, time};
 use crate::kv::batch::{Batch, FamilyId};
 use crate::kv::place::{no_store, opening};
 use crate::kv::{Each, Family, KeyRange, Kv, Order, Pair, SYSTEM, Scan};

@@ -1,11 +1,8 @@
 //! The connections: how each is set up, and the pool of readers.
 
-use super::failure::failed;
-use super::still::Still;
-use crate::base::error::StoreError;
-use crate::base::index::BoxError;
+use super::{failure::failed, still::Still};
 use crate::base::sync::{Arc, Mutex};
-use crate::base::time;
+use crate::base::{BoxError, error::StoreError, time};
 use rusqlite::{Connection, OpenFlags};
 use std::collections::BTreeMap;
 use std::fmt;

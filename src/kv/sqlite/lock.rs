@@ -5,8 +5,7 @@
 //! the operating system, so it is released when its process dies.
 
 use super::failure::{failed, is_busy};
-use crate::base::error::Error;
-use crate::base::sync::Mutex;
+use crate::base::{Error, sync::Mutex};
 use crate::kv::place::opening;
 use rusqlite::{Connection, OpenFlags};
 use std::path::{Path, PathBuf};

@@ -2,8 +2,7 @@
 //! connection. The connection stays in a transaction: all pages show one snapshot.
 
 use super::connection::{Connections, Lent};
-use super::failure::failed;
-use super::sql::Sql;
+use super::{failure::failed, sql::Sql};
 use crate::base::error::StoreError;
 use crate::kv::{KeyRange, Order, Pair};
 use rusqlite::{Connection, params};

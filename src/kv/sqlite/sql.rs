@@ -4,8 +4,7 @@
 //! user, who may not touch these tables. The schema name excludes a temporary table of the user.
 
 use crate::base::error::StoreError;
-use crate::kv::batch::FamilyId;
-use crate::kv::{LOGS, OURS, TABLES, UNDO};
+use crate::kv::{LOGS, OURS, TABLES, UNDO, batch::FamilyId};
 use std::sync::LazyLock;
 
 /// The mark in front of each text.

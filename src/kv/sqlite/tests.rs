@@ -1,13 +1,9 @@
 //! SQLite answers as memory does; and its connections, transactions and locks.
 
-use super::connection::OnConnect;
-use super::pace::PAGES;
 use super::*;
-use crate::base::error::describe;
-use crate::base::sync::Arc;
-use crate::base::time;
-use crate::kv::memory::MemoryKv;
-use crate::kv::{OURS, Pair, READY, TABLES};
+use super::{connection::OnConnect, pace::PAGES};
+use crate::base::{error::describe, sync::Arc, time};
+use crate::kv::{OURS, Pair, READY, TABLES, memory::MemoryKv};
 use proptest::prelude::*;
 use std::time::Duration;
 

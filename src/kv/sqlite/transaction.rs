@@ -4,14 +4,9 @@
 //! ROLLBACK`). So there is one savepoint, which advances with the marks, and a list of the
 //! statements that have run: those that are lost run again.
 
-use super::authorizer::count_ours;
-use super::connection::Connections;
-use super::failure::failed;
-use super::sql::MARK;
 use super::writer::{COMMIT, Writer, apply, begin, roll_back};
-use crate::base::error::StoreError;
-use crate::base::index::BoxError;
-use crate::base::sync::MutexGuard;
+use super::{authorizer::count_ours, connection::Connections, failure::failed, sql::MARK};
+use crate::base::{BoxError, error::StoreError, sync::MutexGuard};
 use crate::kv::batch::Batch;
 use crate::kv::statement::{NotCommitted, NotRun, Statement, Transaction, Value};
 use rusqlite::types::{ToSqlOutput, ValueRef};

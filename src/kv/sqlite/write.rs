@@ -1,11 +1,8 @@
 //! The writing side: one connection. Concurrent batches of several threads share a transaction.
 
-use super::connection::Connections;
 use super::failure::{failed, is_locked};
-use super::pace::Pace;
-use super::still::log_of;
-use super::transaction::Begun;
 use super::writer::{COMMIT, Log, LongLog, Writer, apply, begin, roll_back};
+use super::{connection::Connections, pace::Pace, still::log_of, transaction::Begun};
 use crate::base::error::StoreError;
 use crate::base::sync::{Arc, Mutex, MutexGuard};
 use crate::kv::batch::Batch;

@@ -1,14 +1,10 @@
 //! The writer's connection: its transactions, its statements, and the length of its log.
 
-use super::authorizer::Watch;
 use super::connection::{Connections, LONG_LOG};
-use super::failure::failed;
-use super::pace::Pace;
 use super::sql::{self, no_family};
-use super::still::log_of;
-use crate::base::error::StoreError;
-use crate::base::index::BoxError;
+use super::{authorizer::Watch, failure::failed, pace::Pace, still::log_of};
 use crate::base::sync::{Arc, Mutex};
+use crate::base::{BoxError, error::StoreError};
 use crate::kv::batch::{Batch, Record};
 use rusqlite::{CachedStatement, Connection, params};
 use std::cell::Cell;

@@ -1,17 +1,11 @@
 //! Trims of logs on a store in memory: what becomes of the disk space, and when.
 
 use super::*;
-use crate::base::error::{Error, StoreError};
-use crate::base::sync::RwLock;
-use crate::commit::draft::Draft;
-use crate::commit::statements::Manner;
-use crate::kv::batch::Record;
-use crate::kv::double::Double;
-use crate::kv::memory::MemoryKv;
-use crate::kv::{Deletion, Family, PARKED};
+use crate::base::{Error, error::StoreError, sync::RwLock};
+use crate::commit::{draft::Draft, statements::Manner};
+use crate::kv::{Deletion, Family, PARKED, batch::Record, double::Double, memory::MemoryKv};
 use crate::log::state::Families;
-use crate::source::Rings;
-use crate::source::watermark::Watermark;
+use crate::source::{Rings, watermark::Watermark};
 use crate::{Consumer, JobLog, Jobs, Store};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use std::ops::Range;

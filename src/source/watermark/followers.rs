@@ -5,8 +5,7 @@
 //! downwards, from follower to follower. The search alternates between both directions and ends as
 //! soon as one of them does: a chain started in either order costs a few steps for each consumer.
 
-use crate::base::config::ConfigError;
-use crate::base::sync::Arc;
+use crate::base::{config::ConfigError, sync::Arc};
 use crate::source::watermark::{Marked, Publisher, Watermark};
 use std::collections::HashMap;
 

@@ -1,8 +1,7 @@
 //! Reads the format of a store, and creates that of a new one.
 
 use super::{Format, KNOWN, SEAL, put};
-use crate::base::error::Error;
-use crate::base::sync::Mutex;
+use crate::base::{Error, sync::Mutex};
 use crate::commit::sealed::{Fields, Unreadable, listed};
 #[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
 use crate::kv::SYSTEM;

@@ -1,6 +1,6 @@
 //! What a source has shown so far, and the basic calls of every rule.
 
-use crate::base::index::Index;
+use crate::base::Index;
 use crate::source::Jobs;
 use crate::testing::{Checked, ask};
 use std::collections::BTreeMap;

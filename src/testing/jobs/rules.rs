@@ -2,7 +2,7 @@
 
 use super::known::{self, ANSWERS, FINAL, Known, at_index, first, head};
 use super::sparse::{check_gaps_stay, check_sparse, walk};
-use crate::base::index::Index;
+use crate::base::Index;
 use crate::source::Jobs;
 use crate::testing::{Answer, Checked, ask, broken, insist};
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! The rules for gaps, and for [`Jobs::read_sparse`] of each source.
 
 use super::known::{ANSWERS, FINAL, Known, at_index, first};
-use crate::base::index::Index;
+use crate::base::Index;
 use crate::source::{Item, Jobs, Sparse};
 use crate::testing::{Answer, Checked, ask, insist};
 use std::collections::{BTreeMap, BTreeSet};

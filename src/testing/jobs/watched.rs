@@ -1,13 +1,10 @@
 //! The rules that need threads: consumers on the source, and concurrent calls.
 
 use super::known::{self, FINAL, Known};
-use crate::base::index::{BoxError, Index};
-use crate::base::sync::Arc;
-use crate::base::time;
+use crate::base::{BoxError, Index, sync::Arc, time};
 use crate::consumer::Consumer;
 use crate::progress::MemoryProgress;
-use crate::source::wakeup::Wakeup;
-use crate::source::{Jobs, forward};
+use crate::source::{Jobs, forward, wakeup::Wakeup};
 use crate::testing::{Checked, broken, insist};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::fmt;

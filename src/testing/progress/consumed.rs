@@ -1,10 +1,7 @@
 //! The rules for a consumer that is stopped again and again.
 
-use crate::base::error::Error;
-use crate::base::index::Index;
-use crate::base::retry::Retry;
 use crate::base::sync::{Arc, Mutex};
-use crate::base::time;
+use crate::base::{Error, Index, retry::Retry, time};
 use crate::consumer::Consumer;
 use crate::progress::Progress;
 use crate::source::MemoryJobs;

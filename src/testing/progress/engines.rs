@@ -1,8 +1,8 @@
 //! The rules for optional features of engines: jobs done ahead, fences, and taking names over.
 
-use super::consumed::Taken;
-use super::{ANSWERS, FREE, ProgressSuite, SHUT_OUT, Ways, acquire, consumed, save, save_all, shown};
-use crate::base::index::Index;
+use super::consumed::{self, Taken};
+use super::{ANSWERS, FREE, ProgressSuite, SHUT_OUT, Ways, acquire, save, save_all, shown};
+use crate::base::Index;
 use crate::progress::{Progress, SaveError, Saved};
 use crate::testing::{Answer, Checked, ask, broken, insist};
 use std::ops::RangeInclusive;

@@ -1,8 +1,7 @@
 //! The rules for records, and for a progress that shares a transaction with its user.
 
 use super::{ANSWERS, ProgressSuite, Ways};
-use crate::base::index::{BoxError, Index};
-use crate::base::sync::Arc;
+use crate::base::{BoxError, Index, sync::Arc};
 use crate::progress::{CommitError, Progress, Record, SaveError, Saved, Tenure, Transactional};
 use crate::testing::{Answer, Checked, ask, broken, insist, unboxed};
 use std::collections::BTreeSet;

@@ -1,8 +1,7 @@
 //! Choices about reading: the run to read, and the end of a fetch.
 
-use super::model::Hold;
-use super::{Choice, Trial, nth};
-use crate::base::index::Index;
+use super::{Choice, Trial, model::Hold, nth};
+use crate::base::Index;
 use core::ops::RangeInclusive;
 
 impl Trial {

@@ -1,8 +1,7 @@
 //! The choice about gaps: a fetch that ends with jobs and gaps.
 
-use super::Trial;
-use super::model::Hold;
-use crate::base::index::Index;
+use super::{Trial, model::Hold};
+use crate::base::Index;
 use core::ops::RangeInclusive;
 
 /// Several numbers from a seed.

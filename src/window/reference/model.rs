@@ -1,6 +1,6 @@
 //! The true state of a window, in sets.
 
-use crate::base::index::Index;
+use crate::base::Index;
 use crate::window::Limits;
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::ops::RangeInclusive;

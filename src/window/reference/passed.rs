@@ -1,7 +1,7 @@
 //! Choices about jobs that were passed without success, or failed in an earlier life.
 
 use super::{Trial, nth};
-use crate::base::index::Index;
+use crate::base::Index;
 use alloc::vec::Vec;
 
 impl Trial {

@@ -1,7 +1,7 @@
 //! Choices about a save: its content, and its end.
 
 use super::{Choice, Trial, nth};
-use crate::base::index::Index;
+use crate::base::Index;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 

@@ -1,9 +1,7 @@
 //! Gaps in what was read: indices that will never have a job.
 
-use crate::base::index::Index;
-use crate::base::time::Now;
-use crate::driver::core::Core;
-use crate::driver::prefetch::Sorted;
+use crate::base::{Index, time::Now};
+use crate::driver::{core::Core, prefetch::Sorted};
 use crate::reader::{Ask, Payloads, Weights};
 use std::ops::RangeInclusive;
 
@@ -104,7 +102,7 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::index::BoxError;
+    use crate::base::BoxError;
     use crate::progress::load_earlier;
     use crate::{Consumer, Jobs, Retry, Sparse, Store};
     use std::sync::Arc;

@@ -1,13 +1,9 @@
 use super::*;
-use crate::base::clock::Clock;
-use crate::base::retry::Retry;
+use crate::base::{clock::Clock, retry::Retry};
 use crate::commit::changes::Changes;
-use crate::driver::handlers::handing_out::Search;
-use crate::driver::handlers::news::tests::ByHand;
+use crate::driver::{handlers::handing_out::Search, handlers::news::tests::ByHand};
 use crate::reader::SharedSource;
-use crate::source::MemoryJobs;
-use crate::source::Steps;
-use crate::source::watermark::Watermark;
+use crate::source::{MemoryJobs, Steps, watermark::Watermark};
 use crate::window::{Limits, Window};
 
 fn fetched(jobs: Vec<Index>, weights: Weights, then: Then) -> Fetched {
