@@ -134,6 +134,25 @@ impl Driver {
         self.settle(self.core.lock(), &self.clock.when_asked());
     }
 
+    /// Makes a step under the lock, and then carries out what follows from it.
+    fn step<R>(&self, step: impl FnOnce(&mut Core, &Now) -> R) -> R {
+        let mut core = self.core.lock();
+        let now = self.clock.when_asked();
+        let result = step(&mut core, &now);
+        self.settle(core, &now);
+        result
+    }
+
+    /// Does the same for a caller with locks that a subscriber may need, such as the store's
+    /// writer: see [`settle_saving`](Self::settle_saving).
+    fn step_saving<R>(&self, step: impl FnOnce(&mut Core, &Now) -> R) -> R {
+        let mut core = self.core.lock();
+        let now = self.clock.when_asked();
+        let result = step(&mut core, &now);
+        self.settle_saving(core, &now);
+        result
+    }
+
     /// Drains the window and carries out its actions.
     fn settle(&self, mut core: CoreGuard<'_>, now: &Now) {
         let wakes = core.drain(now);
@@ -264,13 +283,11 @@ impl Driver {
 
     pub(super) fn spawn_another_worker(&self) {
         if let Err(error) = self.spawn_worker() {
-            let mut core = self.core.lock();
-            let now = self.clock.when_asked();
-            core.workers.refused(now.of_machine());
-            let index = core.window.lowest_undone();
-            core.out.tell_of_refusal(index, &error, &now);
             // Other threads may have fallen asleep meanwhile, and none was woken for new work.
-            self.settle(core, &now);
+            self.step(|core, now| {
+                core.workers.refused(now.of_machine());
+                core.out.tell_of_refusal(core.window.lowest_undone(), &error, now);
+            });
         }
     }
 
@@ -332,10 +349,10 @@ impl Listener for Driver {
     fn changed(&self) {}
 
     fn ended(&self) {
-        let mut core = self.core.lock();
-        core.out.waiters = true;
-        core.end_within_reach();
-        self.settle_saving(core, &self.clock.when_asked());
+        self.step_saving(|core, _| {
+            core.out.waiters = true;
+            core.end_within_reach();
+        });
     }
 }
 
@@ -362,13 +379,11 @@ impl Host for Driver {
 
     /// Halts the consumer, since the report of this thread's job never comes.
     fn thread_panicked(&self) {
-        let mut core = self.core.lock();
-        let index = core.window.lowest_undone();
-        let now = self.clock.when_asked();
-        let surplus = core.ctx(&now).halt(index, Error::Thread.to_string(), Error::Thread, "");
-        let pool = core.running.pool.clone();
-        let (_, callback) = core.abandon(&now);
-        self.settle(core, &now);
+        let (surplus, pool, (_, callback)) = self.step(|core, now| {
+            let index = core.window.lowest_undone();
+            let surplus = core.ctx(now).halt(index, Error::Thread.to_string(), Error::Thread, "");
+            (surplus, core.running.pool.clone(), core.abandon(now))
+        });
         self.observe_no_attempts();
         self.end_jobs(pool);
         drop_guarded(surplus);

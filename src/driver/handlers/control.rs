@@ -80,21 +80,18 @@ impl Control for Driver {
     }
 
     fn request_stop(&self) {
-        let mut core = self.core.lock();
-        let now = self.clock.when_asked();
-        core.window.handle_stop();
-        // During the pause the jobs in flight were not watched for stalls.
-        let watch = core.window.in_flight() > 0 && core.stir(now.get());
-        self.settle(core, &now);
+        let watch = self.step(|core, now| {
+            core.window.handle_stop();
+            // During the pause the jobs in flight were not watched for stalls.
+            core.window.in_flight() > 0 && core.stir(now.get())
+        });
         if watch {
             self.spawn_watch();
         }
     }
 
     fn stop_at(&self, index: Index) {
-        let mut core = self.core.lock();
-        core.stop_at(index);
-        self.settle(core, &self.clock.when_asked());
+        self.step(|core, _| core.stop_at(index));
     }
 
     fn stop_at_head(&self) {
@@ -103,10 +100,10 @@ impl Control for Driver {
     }
 
     fn heed_ended_upstreams(&self, then: OutOfReach) {
-        let mut core = self.core.lock();
-        core.gates.reach.then = then;
-        core.end_within_reach();
-        self.settle(core, &self.clock.when_asked());
+        self.step(|core, _| {
+            core.gates.reach.then = then;
+            core.end_within_reach();
+        });
     }
 
     fn has_reached_its_end(&self) -> bool {
@@ -170,14 +167,12 @@ impl Control for Driver {
     }
 
     fn set_paused(&self, paused: bool) {
-        let mut core = self.core.lock();
-        let now = self.clock.when_asked();
-        let Core { tenancy, window, .. } = &mut *core;
-        tenancy.set_paused(paused, window);
-        core.watching.stalls.moved(&now);
-        // The observers hear of it even if nothing else happens.
-        let watch = core.note_steered(&now) || !paused && core.stir(now.get());
-        self.settle(core, &now);
+        let watch = self.step(|core, now| {
+            core.tenancy.set_paused(paused, &mut core.window);
+            core.watching.stalls.moved(now);
+            // The observers hear of it even if nothing else happens.
+            core.note_steered(now) || !paused && core.stir(now.get())
+        });
         if watch {
             self.spawn_watch();
         } else {
@@ -283,11 +278,7 @@ impl Driver {
     /// a limit of zero, and nothing that hangs is awaited for ever. `ended` is when only threads
     /// were left.
     fn wait_no_more(&self, ended: Option<Instant>) -> Option<Error> {
-        let mut core = self.core.lock();
-        let now = self.clock.when_asked();
-        let pool = core.running.pool.clone();
-        let (running, callback) = core.abandon(&now);
-        self.settle(core, &now);
+        let (pool, (running, callback)) = self.step(|core, now| (core.running.pool.clone(), core.abandon(now)));
         self.observe_no_attempts();
         self.end_jobs(pool);
         drop_guarded(callback);

@@ -98,13 +98,11 @@ impl NewsPort for Driver {
     fn panicked(&self, run: RangeInclusive<Index>, failure: Failure) {
         let index = *run.end();
         let text = format!("on_processed {}", failure.text);
-        let mut core = self.core.lock();
-        let now = self.clock.when_asked();
-        core.announcing.silence();
         let error = Error::Callback { index, source: failure.error };
-        let surplus = core.ctx(&now).halt(index, text, error, &failure.text);
-        self.settle(core, &now);
-        drop_guarded(surplus);
+        drop_guarded(self.step(|core, now| {
+            core.announcing.silence();
+            core.ctx(now).halt(index, text, error, &failure.text)
+        }));
     }
 }
 

@@ -134,10 +134,7 @@ impl Driver {
         // An observer is user code: a `stop` in it would wait for this very attempt.
         let _own = self.crew.enter();
         if let Err(panic) = tell(&observers) {
-            let mut core = self.core.lock();
-            let now = self.clock.when_asked();
-            core.out.tell_of_panic(Some(index), &panic, &now);
-            self.settle(core, &now);
+            self.step(|core, now| core.out.tell_of_panic(Some(index), &panic, now));
         }
         // The consumer may have ended meanwhile.
         drop_guarded(observers);

@@ -57,21 +57,16 @@ impl Core {
 
 impl SinkPort for Driver {
     fn set_aside(&self, token: usize) -> Option<Delivery> {
-        let mut core = self.core.lock();
-        let now = self.clock.when_asked();
-        let turn = core.set_aside(token, &now);
-        self.settle(core, &now);
-        turn
+        self.step(|core, now| core.set_aside(token, now))
     }
 
     fn taken(&self, mut report: Report) -> Option<Delivery> {
         self.confirm(&mut report);
-        let mut core = self.core.lock();
-        let now = self.clock.when_asked();
-        let is_redriven = core.window.is_redriven(report.index);
-        let surplus = core.report(report.token, report.outcome, &mut Changes::default(), &now);
-        let turn = if is_redriven { None } else { core.take_up(&now) };
-        self.settle(core, &now);
+        let (surplus, turn) = self.step(|core, now| {
+            let is_redriven = core.window.is_redriven(report.index);
+            let surplus = core.report(report.token, report.outcome, &mut Changes::default(), now);
+            (surplus, if is_redriven { None } else { core.take_up(now) })
+        });
         drop_guarded(surplus);
         turn
     }

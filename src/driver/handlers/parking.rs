@@ -1,7 +1,7 @@
 //! Calls about parked jobs.
 
-use crate::base::{Error, Index, sync::Arc, time::Now};
-use crate::driver::{Driver, whole::CoreGuard};
+use crate::base::{Error, Index, sync::Arc};
+use crate::driver::{Driver, failed_jobs::FailedJobs, outbox::Ctx, whole::CoreGuard};
 use crate::progress::{LiveParking, Within};
 use std::sync::Weak;
 
@@ -13,21 +13,12 @@ impl Driver {
     }
 
     pub(super) fn redrive_parked(&self, index: Index) -> Result<(), Error> {
-        let mut core = self.core_that_redrives()?;
-        let now = self.clock.when_asked();
-        let (failed_jobs, mut at) = core.failed_jobs(&now);
-        let is_parked = failed_jobs.redrive(index, &mut at);
-        self.settle_parked(core, &now);
+        let is_parked = self.step_parked(self.core_that_redrives()?, |jobs, at| jobs.redrive(index, at));
         if is_parked { Ok(()) } else { Err(Error::NotParked { name: self.watermark.name(), index }) }
     }
 
     pub(super) fn redrive_all_parked(&self) -> Result<u64, Error> {
-        let mut core = self.core_that_redrives()?;
-        let now = self.clock.when_asked();
-        let (failed_jobs, mut at) = core.failed_jobs(&now);
-        let count = failed_jobs.redrive_all(&mut at);
-        self.settle_parked(core, &now);
-        Ok(count)
+        Ok(self.step_parked(self.core_that_redrives()?, FailedJobs::redrive_all))
     }
 
     fn core_that_redrives(&self) -> Result<CoreGuard<'_>, Error> {
@@ -42,37 +33,33 @@ impl Driver {
         Ok(core)
     }
 
-    /// Carries out the actions after a redrive or discard. A consumer that caught up long ago
-    /// measures nothing by itself, so this starts a measurement.
-    pub(super) fn settle_parked(&self, mut core: CoreGuard<'_>, now: &Now) {
-        let watch = core.note_steered(now);
-        self.settle(core, now);
+    /// Makes a redrive or discard, and carries out the actions after it. A consumer that caught up
+    /// long ago measures nothing by itself, so this starts a measurement.
+    fn step_parked<R>(&self, mut core: CoreGuard<'_>, step: impl FnOnce(&mut FailedJobs, &mut Ctx<'_>) -> R) -> R {
+        let now = self.clock.when_asked();
+        let (failed_jobs, mut at) = core.failed_jobs(&now);
+        let result = step(failed_jobs, &mut at);
+        let watch = core.note_steered(&now);
+        self.settle(core, &now);
         if watch {
             self.spawn_watch();
         } else {
             // The stall watcher may sleep for seconds.
             self.stall.notify_all();
         }
+        result
     }
 }
 
 impl LiveParking for Driver {
     fn discard(&self, index: Index) -> bool {
-        let mut core = self.core.lock();
-        let now = self.clock.when_asked();
-        let (failed_jobs, mut at) = core.failed_jobs(&now);
-        let was_parked = failed_jobs.discard(index, &mut at);
-        self.settle_parked(core, &now);
-        was_parked
+        self.step_parked(self.core.lock(), |jobs, at| jobs.discard(index, at))
     }
 
     fn discard_within(&self, range: &dyn Within) -> Vec<Index> {
-        let mut core = self.core.lock();
-        let now = self.clock.when_asked();
-        let (failed_jobs, mut at) = core.failed_jobs(&now);
-        let parked: Vec<_> = failed_jobs.records.parked_jobs().filter(|index| range.has(*index)).collect();
-        let given_up = parked.into_iter().filter(|index| failed_jobs.discard(*index, &mut at)).collect();
-        self.settle_parked(core, &now);
-        given_up
+        self.step_parked(self.core.lock(), |jobs, at| {
+            let parked: Vec<_> = jobs.records.parked_jobs().filter(|index| range.has(*index)).collect();
+            parked.into_iter().filter(|index| jobs.discard(*index, at)).collect()
+        })
     }
 }

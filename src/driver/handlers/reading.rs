@@ -360,20 +360,18 @@ impl ReadPort for Driver {
     }
 
     fn looked(&self, Look { head, gate, waits_for }: Look) -> bool {
-        let mut core = self.core.lock();
-        let now = self.clock.when_asked();
-        let (before, waited) = (core.window.head(), core.waits_for_look());
-        core.looked(head, gate);
-        core.reading.waits_for = waits_for;
-        if core.note_head(&now) {
-            self.stall.notify_all();
-        }
-        if waited && !core.waits_for_look() {
-            core.watching.stalls.moved(&now);
-        }
-        let showed_new = core.window.head() != before;
-        self.settle(core, &now);
-        showed_new
+        self.step(|core, now| {
+            let (before, waited) = (core.window.head(), core.waits_for_look());
+            core.looked(head, gate);
+            core.reading.waits_for = waits_for;
+            if core.note_head(now) {
+                self.stall.notify_all();
+            }
+            if waited && !core.waits_for_look() {
+                core.watching.stalls.moved(now);
+            }
+            core.window.head() != before
+        })
     }
 
     fn asking(&self, now: Instant) {
@@ -387,22 +385,18 @@ impl ReadPort for Driver {
     }
 
     fn gated(&self, gate: Gate) -> Beyond {
-        let mut core = self.core.lock();
-        let now = self.clock.when_asked();
-        let waited = core.waits_for_look();
-        let more = core.gated(gate);
-        if waited && !core.waits_for_look() {
-            core.watching.stalls.moved(&now);
-        }
-        self.settle(core, &now);
-        more
+        self.step(|core, now| {
+            let waited = core.waits_for_look();
+            let more = core.gated(gate);
+            if waited && !core.waits_for_look() {
+                core.watching.stalls.moved(now);
+            }
+            more
+        })
     }
 
     fn look_failed(&self, failure: Failure) -> Option<Instant> {
-        let mut core = self.core.lock();
-        let now = self.clock.when_asked();
-        let again = core.look_failed(&failure.text, &now);
-        self.settle(core, &now);
+        let again = self.step(|core, now| core.look_failed(&failure.text, now));
         drop_guarded(failure.error);
         again
     }

@@ -63,21 +63,16 @@ impl Reported for Driver {
             return drop_guarded(report.outcome);
         }
         self.confirm(&mut report);
-        let mut core = self.core.lock();
-        let now = self.clock.when_asked();
-        let surplus = core.report(report.token, report.outcome, &mut Changes::default(), &now);
-        let tokens = core.running.flights.tokens();
-        let name = core.roster.release_name(tokens);
-        self.settle(core, &now);
+        let (surplus, name) = self.step(|core, now| {
+            let surplus = core.report(report.token, report.outcome, &mut Changes::default(), now);
+            (surplus, core.roster.release_name(core.running.flights.tokens()))
+        });
         drop_guarded(surplus);
         drop_guarded(name);
     }
 
     fn start_panicked(&self, index: Index, error: &str) {
-        let mut core = self.core.lock();
-        let now = self.clock.when_asked();
-        core.out.tell(&Event::new(Kind::ClosurePanicked, index).error(error), &now);
-        self.settle(core, &now);
+        self.step(|core, now| core.out.tell(&Event::new(Kind::ClosurePanicked, index).error(error), now));
     }
 
     fn is_stopping(&self) -> bool {

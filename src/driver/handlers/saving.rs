@@ -182,24 +182,6 @@ impl Core {
     }
 }
 
-impl Driver {
-    pub(super) fn write_has_failed(&self, error: BoxError) {
-        let failure = Failure::from(error);
-        let mut core = self.core.lock();
-        let now = self.clock.when_asked();
-        let surplus = core.write_failed(failure, &now);
-        core.saving.under_way.begins_anew();
-        self.settle_saving(core, &now);
-        drop_guarded(surplus);
-    }
-
-    /// Halts the consumer, since it is unknown whether a transaction is written.
-    pub(super) fn save_outcome_unknown(&self, source: BoxError) {
-        let Failure { error: source, text, .. } = Failure::from(source);
-        self.halt_after_last_save(Error::Progress { source }, text.clone(), &text);
-    }
-}
-
 impl SavePort for Driver {
     fn wall(&self) -> u64 {
         self.clock.wall()
@@ -231,13 +213,12 @@ impl SavePort for Driver {
     }
 
     fn refused(&self, refused: Vec<Refused>, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
-        let mut core = self.core.lock();
-        let now = self.clock.when_asked();
-        let surplus = core.refused(refused, &now);
-        // This save includes the halt, if there is one.
-        core.write_halt(&now);
-        let snapshot = core.snapshot(all, effects);
-        self.settle_saving(core, &now);
+        let (surplus, snapshot) = self.step_saving(|core, now| {
+            let surplus = core.refused(refused, now);
+            // This save includes the halt, if there is one.
+            core.write_halt(now);
+            (surplus, core.snapshot(all, effects))
+        });
         surplus.into_iter().for_each(drop_guarded);
         snapshot
     }
@@ -258,10 +239,7 @@ impl SavePort for Driver {
 
     fn save_failed(&self, error: BoxError) -> Option<Duration> {
         let failure = Failure::from(error);
-        let mut core = self.core.lock();
-        let now = self.clock.when_asked();
-        let (again, surplus) = core.save_failed(failure, &now);
-        self.settle_saving(core, &now);
+        let (again, surplus) = self.step_saving(|core, now| core.save_failed(failure, now));
         drop_guarded(surplus);
         again
     }
@@ -271,11 +249,18 @@ impl SavePort for Driver {
     }
 
     fn write_failed(&self, error: BoxError) {
-        self.write_has_failed(error);
+        let failure = Failure::from(error);
+        drop_guarded(self.step_saving(|core, now| {
+            let surplus = core.write_failed(failure, now);
+            core.saving.under_way.begins_anew();
+            surplus
+        }));
     }
 
+    /// Halts the consumer, since it is unknown whether a transaction is written.
     fn save_unknown(&self, error: BoxError) {
-        self.save_outcome_unknown(error);
+        let Failure { error: source, text, .. } = Failure::from(error);
+        self.halt_after_last_save(Error::Progress { source }, text.clone(), &text);
     }
 }
 

@@ -166,25 +166,21 @@ impl Driver {
     /// Finishes a takeover: an upstream may have ended before this consumer listened, and a caller
     /// may wait for the takeover.
     pub(crate) fn taken_over(&self) {
-        let mut core = self.core.lock();
-        core.end_within_reach();
-        self.settle(core, &self.clock.when_asked());
+        self.step(|core, _| core.end_within_reach());
         self.changed.notify_all();
     }
 
     /// Halts the consumer with an error of its start, which was delayed by the standby.
     pub(crate) fn fail_late(&self, error: Error) {
         let (text, source) = (describe(&error), std::error::Error::source(&error).map(describe));
-        let mut core = self.core.lock();
-        let now = self.clock.when_asked();
-        let index = match &error {
-            Error::Source { index, .. } => *index,
-            Error::Truncated { next, .. } => *next,
-            _ => core.window.lowest_undone(),
-        };
-        let surplus = core.ctx(&now).halt(index, text, error, source.as_deref().unwrap_or_default());
-        self.settle(core, &now);
-        drop_guarded(surplus);
+        drop_guarded(self.step(|core, now| {
+            let index = match &error {
+                Error::Source { index, .. } => *index,
+                Error::Truncated { next, .. } => *next,
+                _ => core.window.lowest_undone(),
+            };
+            core.ctx(now).halt(index, text, error, source.as_deref().unwrap_or_default())
+        }));
     }
 
     pub(super) fn wait_for_name(&self) {

@@ -36,9 +36,7 @@ impl Core {
 impl Driver {
     /// Notes that this consumer has no saver.
     pub(crate) fn saves_nothing(&self) {
-        let mut core = self.core.lock();
-        core.abandon_save();
-        self.settle_saving(core, &self.clock.when_asked());
+        self.step_saving(|core, _| core.abandon_save());
     }
 
     /// Lets the progress steer this consumer. Earlier calls of the progress take effect now.
@@ -66,11 +64,7 @@ impl Driver {
 
     /// Halts the consumer after its last save.
     pub(super) fn halt_after_last_save(&self, error: Error, text: String, cause: &str) {
-        let mut core = self.core.lock();
-        let now = self.clock.when_asked();
-        let surplus = core.save_no_more(error, (text, cause), true, &now);
-        self.settle_saving(core, &now);
-        drop_guarded(surplus);
+        drop_guarded(self.step_saving(|core, now| core.save_no_more(error, (text, cause), true, now)));
     }
 }
 

@@ -159,12 +159,11 @@ impl Driver {
             report
         };
         let reports: Vec<_> = lapsed.drain(..).map(fail).collect();
-        let mut core = self.core.lock();
-        let now = self.clock.when_asked();
         let failed = reports.into_iter().filter_map(|report| Some((report.token, report.outcome.err()?)));
-        let surplus: Vec<_> = failed.filter_map(|(token, failure)| core.time_out(token, *failure, &now)).collect();
         // A subscriber that hangs must not delay further timeouts.
-        self.settle_saving(core, &now);
+        let surplus: Vec<_> = self.step_saving(|core, now| {
+            failed.filter_map(|(token, failure)| core.time_out(token, *failure, now)).collect()
+        });
         drop_guarded(surplus);
     }
 

@@ -149,14 +149,12 @@ impl Driver {
             }
         });
         if let Err(error) = spawned {
-            let mut core = self.core.lock();
-            // The next call of `stir` tries again.
-            core.watching.stalls.watched = false;
-            let tells = std::mem::take(&mut core.watching.stalls.tells);
-            let now = self.clock.when_asked();
-            let index = core.window.lowest_undone();
-            core.out.tell_of_refusal(index, &error, &now);
-            self.settle(core, &now);
+            let tells = self.step(|core, now| {
+                // The next call of `stir` tries again.
+                core.watching.stalls.watched = false;
+                core.out.tell_of_refusal(core.window.lowest_undone(), &error, now);
+                std::mem::take(&mut core.watching.stalls.tells)
+            });
             if tells {
                 self.tell();
             }
