@@ -66,7 +66,7 @@ pub struct Advice {
     pub help: &'static str,
 }
 
-fields!(Advice, of: reason = of.reason, verdict = of.verdict, sentence = of.sentence, help = of.help,);
+fields!(Advice, of: reason, verdict, sentence, help);
 
 /// The help text of the metrics that show a verdict.
 #[cfg(feature = "metrics")]

@@ -6,15 +6,18 @@
 use crate::base::time::millis;
 use std::time::{Duration, SystemTime};
 
-/// Implements `Serialize` for a struct with these fields, or writes an object with them.
+/// Implements `Serialize` for a struct with these fields, or writes an object with them. A name
+/// alone stands for the field of that name.
 #[doc(hidden)]
 #[cfg_attr(feature = "seam", macro_export)]
 macro_rules! fields {
-    ($type:ident, $of:ident: $($name:ident = $value:expr,)+) => {
+    (@ $of:ident $name:ident) => { $of.$name };
+    (@ $of:ident $name:ident $value:expr) => { $value };
+    ($type:ident, $of:ident: $($name:ident $(= $value:expr)?),+ $(,)?) => {
         impl serde::Serialize for $type {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 let $of = self;
-                fields!(serializer, stringify!($type); $($name = $value,)+)
+                fields!(serializer, stringify!($type); $($name = fields!(@ $of $name $($value)?)),+)
             }
         }
     };

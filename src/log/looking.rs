@@ -32,14 +32,7 @@ pub struct LogInfo {
     pub unreadable: Option<String>,
 }
 
-fields!(LogInfo, of:
-    name = of.name,
-    first = of.first,
-    head = of.head,
-    parked = of.parked,
-    codec = of.codec,
-    unreadable = of.unreadable,
-);
+fields!(LogInfo, of: name, first, head, parked, codec, unreadable);
 
 /// One sentence for people, with the items that it has.
 impl fmt::Display for LogInfo {

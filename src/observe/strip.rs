@@ -3,7 +3,6 @@
 use crate::base::Index;
 use crate::base::serialized::{fields, long};
 use crate::observe::status::Attempt;
-use serde::ser::{Serialize, Serializer};
 use std::time::Duration;
 
 /// How many attempts and retries a strip lists at most.
@@ -132,29 +131,12 @@ impl StripCell {
     }
 }
 
-impl Serialize for Strip {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        fields!(serializer, "Strip";
-            from = self.from,
-            end = self.end,
-            per_cell = self.per_cell,
-            cells = self.cells.iter().map(|cell| cell.letter()).collect::<String>(),
-            max_processing = self.max_processing,
-            // JavaScript cannot hold `u64::MAX` exactly.
-            max_search_ahead = Some(self.max_search_ahead).filter(|width| *width < u64::MAX),
-            running = self.running,
-            retries = self.retries,
-            retrying = self.retrying,
-        )
-    }
-}
+// JavaScript cannot hold `u64::MAX` exactly.
+fields!(Strip, of: from, end, per_cell, cells = of.cells.iter().map(|cell| cell.letter()).collect::<String>(),
+    max_processing, max_search_ahead = Some(of.max_search_ahead).filter(|width| *width < u64::MAX), running, retries,
+    retrying);
 
-impl Serialize for StripRetry {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        fields!(serializer, "StripRetry"; index = self.index, attempt = self.attempt, retry_in = long(self.retry_in),
-            error = self.error)
-    }
-}
+fields!(StripRetry, of: index, attempt, retry_in = long(of.retry_in), error);
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,6 @@
 
 use crate::base::serialized::{fields, long};
 use crate::observe::status::{Blocked, Status};
-use serde::ser::{Serialize, Serializer};
 use std::fmt;
 use std::time::Duration;
 
@@ -39,22 +38,9 @@ impl PipelineStatus {
     }
 }
 
-impl Serialize for StageStatus {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        fields!(serializer, "StageStatus";
-            name = self.name,
-            status = self.status,
-            jobs_per_second = self.jobs_per_second,
-            time_left = self.time_left.map(long),
-        )
-    }
-}
+fields!(StageStatus, of: name, status, jobs_per_second, time_left = of.time_left.map(long));
 
-impl Serialize for PipelineStatus {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        fields!(serializer, "PipelineStatus"; stages = self.stages, text = self.to_string())
-    }
-}
+fields!(PipelineStatus, of: stages, text = of.to_string());
 
 impl fmt::Display for StageStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

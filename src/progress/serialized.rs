@@ -6,33 +6,15 @@ use super::{ConsumerInfo, LastHalt, Move, MoveKind, Parked};
 use crate::base::serialized::{at, fields};
 use serde::ser::{Serialize, Serializer};
 
-fields!(ConsumerInfo, of:
-    name = of.name,
-    last_processed = of.last_processed,
-    next = of.next,
-    done_ahead = of.done_ahead,
-    parked = of.parked,
-    moved_at = of.moved_at.map(at),
-    life_open = of.life_open,
-    last_halt = of.last_halt,
-    log = of.log,
-    unreadable = of.unreadable,
-);
+fields!(ConsumerInfo, of: name, last_processed, next, done_ahead, parked, moved_at = of.moved_at.map(at), life_open,
+    last_halt, log, unreadable);
 
-fields!(LastHalt, of: index = of.index, error = of.error, at = at(of.at), is_of_job = of.is_of_job(),);
+fields!(LastHalt, of: index, error, at = at(of.at), is_of_job = of.is_of_job());
 
-fields!(Parked, of:
-    index = of.index,
-    attempts = of.attempts,
-    crashes = of.crashes,
-    error = of.error,
-    first_failed_at = at(of.first_failed_at),
-    last_failed_at = at(of.last_failed_at),
-    parked_at = at(of.parked_at),
-    redrive_wanted = of.redrive_wanted,
-);
+fields!(Parked, of: index, attempts, crashes, error, first_failed_at = at(of.first_failed_at),
+    last_failed_at = at(of.last_failed_at), parked_at = at(of.parked_at), redrive_wanted);
 
-fields!(Move, of: at = at(of.at), kind = of.kind, from = of.from, to = of.to, reason = of.reason,);
+fields!(Move, of: at = at(of.at), kind, from, to, reason);
 
 impl Serialize for MoveKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
