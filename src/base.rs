@@ -7,8 +7,6 @@ pub(crate) mod config;
 pub(crate) mod error;
 pub(crate) mod failure;
 pub(crate) mod guard;
-#[cfg(feature = "seam")]
-pub(crate) mod process;
 #[cfg(feature = "metrics")]
 pub(crate) mod recorder;
 pub(crate) mod retry;

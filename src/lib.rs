@@ -130,9 +130,8 @@ pub use effects::Effects;
 pub use kv::statement::{SqlParams, SqlValue};
 pub use log::{Bytes, Codec, JobLog, Json, LogInfo};
 pub use observe::calls::SourceCalls;
-pub use observe::ended::Ended;
 pub use observe::events::{AttemptOutcome, Event, Observer};
-pub use observe::status::{Attempt, Blocked, State, Status};
+pub use observe::status::{Attempt, Blocked, Ended, State, Status};
 pub use observe::strip::{Strip, StripCell, StripRetry};
 pub use pipeline::{Pipeline, PipelineBuilder, PipelineHandle, PipelineStatus, Stage, StageStatus};
 pub use progress::{

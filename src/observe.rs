@@ -10,13 +10,10 @@
 mod advice;
 pub(crate) mod behind;
 pub(crate) mod calls;
-pub(crate) mod ended;
 pub(crate) mod events;
-mod halts;
 #[cfg(feature = "metrics")]
 pub(crate) mod metrics;
 pub(crate) mod observers;
-mod reason;
 mod sentences;
 mod serialized;
 pub(crate) mod spans;

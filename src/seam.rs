@@ -15,7 +15,7 @@ use crate::effects::Effects;
 use crate::kv::{QUEUE, READY};
 use crate::store::Store;
 use std::any::Any;
-use std::sync::Weak;
+use std::sync::{OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 // The atomic write.
@@ -116,8 +116,6 @@ pub use crate::base::failure::verdict as failure_verdict;
 pub use crate::base::guard::drop_guarded;
 /// Calls user code, which may panic.
 pub use crate::base::guard::guarded;
-/// The name of this machine.
-pub use crate::base::process::host;
 /// The metrics recorder that the program has installed.
 #[cfg(feature = "metrics")]
 pub use crate::base::recorder::Recorder;
@@ -129,6 +127,18 @@ pub use crate::base::time::millis;
 pub use crate::base::time::now;
 /// Macros: `Serialize` of a struct, and `{:#?}` of an error.
 pub use crate::{fields, structure};
+
+/// Returns the name of this machine, or that of the container.
+pub fn host() -> &'static str {
+    static HOST: OnceLock<String> = OnceLock::new();
+    HOST.get_or_init(|| {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        match host.trim() {
+            "" => std::env::var("HOSTNAME").unwrap_or_else(|_| "this host".to_owned()),
+            host => host.to_owned(),
+        }
+    })
+}
 
 // A store.
 

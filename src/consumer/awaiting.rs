@@ -4,7 +4,7 @@ use super::{Consumer, Handle};
 use crate::base::{Error, Index, sync::Arc, wakers::within};
 use crate::driver::end_condition::OutOfReach;
 use crate::driver::handlers::control::{Control, Place};
-use crate::observe::ended::Ended;
+use crate::observe::status::Ended;
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 use std::time::Duration;

@@ -3,7 +3,7 @@
 use crate::base::config::{check_max_processing, check_search_ahead};
 use crate::base::{Error, Index, sync::Arc};
 use crate::driver::handlers::control::Control;
-use crate::observe::{ended::Ended, status::Status, strip::Strip};
+use crate::observe::{status::Ended, status::Status, strip::Strip};
 use crate::source::watermark::Watermark;
 use std::fmt;
 use std::time::Duration;

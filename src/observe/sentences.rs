@@ -1,7 +1,7 @@
-//! The sentences for the reasons to wait.
+//! The reasons to wait: as sentences, as words, and what helps.
 
-use super::status::Blocked;
-use crate::base::Index;
+use super::status::{Blocked, Status};
+use crate::base::{Index, error::is_halt_of_job};
 use std::fmt;
 use std::time::Duration;
 
@@ -14,6 +14,87 @@ impl Blocked {
             Self::Paused | Self::Held { .. } | Self::Halted { .. } => true,
             _ => false,
         }
+    }
+
+    /// True if the consumer halted because a job failed for good, or killed its process.
+    ///
+    /// Then skipping the job helps, unlike after any other halt, such as that of a failing source.
+    ///
+    /// ```
+    /// use waterline::{Consumer, MemoryJobs, MemoryProgress, Retry};
+    ///
+    /// let jobs: MemoryJobs<_> = (0..1).collect();
+    /// let consumer = Consumer::builder(jobs, MemoryProgress::new())
+    ///     .retry(Retry::none())
+    ///     .start(|_| Err("no such price".into()))?;
+    /// let handle = consumer.handle();
+    /// assert!(consumer.join().is_err());
+    /// assert!(handle.status().blocked.is_halt_of_job());
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_halt_of_job(&self) -> bool {
+        matches!(self, Self::Halted { index, error } if is_halt_of_job(*index, error))
+    }
+
+    /// Returns the stable word for the reason. The sentence says the rest.
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Self::No => "no",
+            Self::CaughtUp => "caught_up",
+            Self::Running { .. } => "running",
+            Self::Overdue { .. } => "overdue",
+            Self::Retrying { .. } => "retrying",
+            Self::Deferred { .. } => "deferred",
+            Self::Threads { .. } => "threads",
+            Self::Missing { .. } => "missing",
+            Self::Looking { .. } => "looking",
+            Self::Source { .. } => "source",
+            Self::SourceWaits { .. } => "source_waits",
+            Self::Progress { .. } => "progress",
+            Self::AheadOfSource { .. } => "ahead_of_source",
+            Self::Upstream { .. } => "upstream",
+            Self::LogFull { .. } => "log_full",
+            Self::Alone { .. } => "alone",
+            Self::InUse { .. } => "in_use",
+            Self::Paused => "paused",
+            Self::Held { .. } => "held",
+            Self::Leaving { .. } => "leaving",
+            Self::Halted { .. } => "halted",
+        }
+    }
+}
+
+impl Status {
+    /// Returns the sentence of [`blocked`](Self::blocked) with the details of other fields.
+    ///
+    /// These are the ended upstream, or when the source is called again and how many calls failed.
+    ///
+    /// ```
+    /// use waterline::{Consumer, MemoryJobs, MemoryProgress};
+    ///
+    /// let jobs: MemoryJobs<_> = (0..3).collect();
+    /// let consumer = Consumer::builder(jobs, MemoryProgress::new()).stop_at(2).start(|_| Ok(()))?;
+    /// let handle = consumer.handle();
+    /// consumer.join()?;
+    /// assert_eq!(handle.status().reason().to_string(), "nothing is in the way");
+    /// # Ok::<(), waterline::Error>(())
+    /// ```
+    pub fn reason(&self) -> impl fmt::Display {
+        Reason(self)
+    }
+}
+
+struct Reason<'a>(&'a Status);
+
+impl fmt::Display for Reason<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(status) = self;
+        write!(f, "{}", status.blocked)?;
+        if let Some(upstream) = &status.ended_upstream {
+            write!(f, " (its upstream {upstream:?} has ended)")?;
+        }
+        status.source.write_retry(f)
     }
 }
 

@@ -38,6 +38,18 @@ impl fmt::Display for State {
     }
 }
 
+/// How a consumer ended, as [`Handle::wait_end`](crate::Handle::wait_end) returns it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Ended {
+    /// The last state: [`State::Finished`] or [`State::Halted`].
+    pub state: State,
+    /// The [report](crate::Error::report) of the error that
+    /// [`Consumer::join`](crate::Consumer::join) returns or has returned. `None` if the consumer
+    /// finished.
+    pub error: Option<String>,
+}
+
 /// A snapshot of a consumer. It never waits for the source, the store or a job.
 ///
 /// `Display` shows it in one line for people. The order of its parts and the words will not change,

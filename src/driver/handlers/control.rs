@@ -9,7 +9,7 @@ use crate::crew::workers::Workers;
 pub(crate) use crate::driver::waiters::Place;
 use crate::driver::whole::CoreGuard;
 use crate::driver::{Driver, core::Core, end_condition::OutOfReach, reading::Bounding};
-use crate::observe::{ended::Ended, status::Status, strip::Strip};
+use crate::observe::{status::Ended, status::Status, strip::Strip};
 use crate::source::watermark::Watermark;
 use crate::window::Limits;
 #[cfg(feature = "tokio")]
