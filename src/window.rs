@@ -55,7 +55,7 @@ const LAST_JOB: Index = Index::MAX - 1;
 const MIN_READ_AHEAD: u64 = 64;
 
 /// The limits on the jobs in flight and on the width of the window above the watermark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// The highest number of jobs in flight; at least 1.
     pub max_processing: usize,
@@ -114,7 +114,7 @@ pub struct Run {
 }
 
 /// The state of one consumer's stream; see the [module](self).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Window {
     limits: Limits,
     head: Option<Index>,
@@ -168,8 +168,9 @@ pub struct Window {
     ended: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum SaveState {
+    #[default]
     No,
     Due,
     /// Being written: everything below this index.
@@ -180,41 +181,8 @@ impl Window {
     /// Creates the window of a stream that begins at the index `first`, with nothing processed.
     #[must_use]
     pub fn begin(first: Index, limits: Limits) -> Self {
-        Self {
-            limits,
-            head: None,
-            gate: Index::MAX,
-            stop_at: None,
-            any_saved: false,
-            saved: first,
-            saving: SaveState::No,
-            done: first,
-            next: first,
-            read: first,
-            unstarted: 0,
-            ahead: DoneAhead::default(),
-            in_flight: 0,
-            retries: Retries::default(),
-            held: BTreeSet::new(),
-            retried: false,
-            hold: Hold::No,
-            missing: None,
-            fetch: None,
-            fetched_again: false,
-            room: u64::MAX,
-            announce: None,
-            paused: false,
-            full: false,
-            stopping: false,
-            only: None,
-            redriven: BTreeSet::new(),
-            changed: false,
-            gaps: false,
-            absent: 0,
-            found: FoundGaps::default(),
-            abandoned_save: false,
-            ended: false,
-        }
+        let (saved, done, next, read) = (first, first, first, first);
+        Self { limits, saved, done, next, read, gate: Index::MAX, room: u64::MAX, ..Self::default() }
     }
 
     /// Creates the window of a stream that is processed up to and including `last_processed`, which

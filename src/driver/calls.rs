@@ -85,6 +85,12 @@ impl Calls {
     }
 }
 
+impl Default for Calls {
+    fn default() -> Self {
+        Self::new(SOURCE_RETRY, None)
+    }
+}
+
 /// Returns the end of a pause; one beyond the end of the clock lasts over a century.
 pub(super) fn after(pause: Duration, now: Instant) -> Instant {
     now.checked_add(pause).unwrap_or(now + Duration::from_secs(u32::MAX.into()))

@@ -268,7 +268,7 @@ impl Core {
     pub(super) fn abandon_save(&mut self) {
         self.window.handle_save_abandoned();
         (self.saving.under_way.since, self.saving.under_way.error) = (None, None);
-        self.ending.unreachable_from = self.ending.unreachable_from.min(self.window.lowest_unprocessed());
+        self.ending.never_reaches(self.window.lowest_unprocessed());
         self.out.waiters = true;
     }
 
@@ -360,7 +360,7 @@ impl Core {
             || stopping && (index >= window.next() || waits())
             // A stopping consumer gives no turns.
             || stopping && self.running.aside.has_up_to(index)
-            || self.ending.unreachable_from <= index
+            || self.ending.reachable_below() <= index
             || self.gates.upstreams.iter().any(|upstream| kept_below(window, index, upstream))
     }
 

@@ -81,6 +81,7 @@ impl Wakes {
 }
 
 /// The end of the consumer, before and after it has come.
+#[derive(Default)]
 pub(crate) struct Ending {
     /// Set once nothing starts any more.
     pub(super) stopping: Stopping,
@@ -96,22 +97,18 @@ pub(crate) struct Ending {
     pub(super) unrecorded: bool,
     /// True if results no longer count.
     pub(super) abandoned: bool,
-    /// The watermark can never reach this index.
-    pub(super) unreachable_from: Index,
+    /// The lowest index that the watermark can never reach, if there is one.
+    unreachable_from: Option<Index>,
 }
 
-impl Default for Ending {
-    fn default() -> Self {
-        Self {
-            stopping: Stopping::default(),
-            told: false,
-            error: None,
-            report: None,
-            halted: None,
-            unrecorded: false,
-            abandoned: false,
-            unreachable_from: Index::MAX,
-        }
+impl Ending {
+    pub(super) fn never_reaches(&mut self, index: Index) {
+        self.unreachable_from = Some(self.unreachable_from.map_or(index, |from| from.min(index)));
+    }
+
+    /// One past the highest index that the watermark may still reach.
+    pub(super) fn reachable_below(&self) -> Index {
+        self.unreachable_from.unwrap_or(Index::MAX)
     }
 }
 
@@ -130,7 +127,7 @@ impl Ctx<'_> {
 
     /// Notes that the watermark can never reach this index or a higher one.
     pub(super) fn never_reaches(&mut self, index: Index) {
-        self.ending.unreachable_from = self.ending.unreachable_from.min(index);
+        self.ending.never_reaches(index);
         self.out.waiters = true;
     }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 /// The length of a read before the weight of any job is known.
 const FIRST_RUN: u64 = 8;
 
+#[derive(Default)]
 pub(crate) struct Prefetch {
     /// The values of the new jobs in order; `None` before the first read. The first belongs to the
     /// window's `next`, or to the job that was just handed out and not yet taken.
@@ -50,15 +51,7 @@ impl Sorted {
 
 impl Prefetch {
     pub(super) fn new(limit: usize) -> Self {
-        Self {
-            new: None,
-            weights: Weights::default(),
-            again: BTreeMap::new(),
-            bytes: 0,
-            limit,
-            expected: None,
-            tight: true,
-        }
+        Self { limit, tight: true, ..Self::default() }
     }
 
     /// Adds new jobs, all of which are kept.

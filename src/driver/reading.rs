@@ -1,6 +1,6 @@
 //! What is known about the source, and the jobs read from it.
 
-use super::calls::{Calls, InVain, SOURCE_RETRY};
+use super::calls::{Calls, InVain};
 use super::{failed_jobs::Unread, prefetch::Prefetch};
 use crate::base::{BoxError, guard::drop_guarded, sync::Arc};
 use crate::crew::workers::Workers;
@@ -25,6 +25,7 @@ impl Surplus {
     }
 }
 
+#[derive(Default)]
 pub(crate) struct Reading {
     /// The fetch that is waiting or under way.
     pub(super) fetch: Option<Ask>,
@@ -67,28 +68,7 @@ pub(crate) struct Reading {
 
 impl Reading {
     pub(super) fn new(max_read_ahead: usize) -> Self {
-        Self {
-            fetch: None,
-            taken: false,
-            note: false,
-            calls: Calls::new(SOURCE_RETRY, None),
-            looks: InVain::default(),
-            news: InVain::default(),
-            look_again: None,
-            read_again: None,
-            quick: false,
-            supervises: false,
-            call: None,
-            look: None,
-            look_waits: false,
-            seen: false,
-            look_error: None,
-            waits_for: None,
-            bounding: Bounding::No,
-            unread: None,
-            prefetch: Prefetch::new(max_read_ahead),
-            runs: None,
-        }
+        Self { prefetch: Prefetch::new(max_read_ahead), ..Self::default() }
     }
 
     /// True if the source is known to have a job to be read, new or failed.

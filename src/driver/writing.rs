@@ -19,6 +19,7 @@ const MOST: usize = 4096;
 const PLENTY: usize = 1024;
 
 /// The jobs between their run and their transaction.
+#[derive(Default)]
 pub(crate) struct Writing {
     /// The most jobs that wait or are being written. Beyond it no job starts.
     most: u64,
@@ -51,16 +52,7 @@ struct Ran {
 
 impl Writing {
     pub(crate) fn new(most: u64, in_any_order: bool) -> Box<Self> {
-        Box::new(Self {
-            most,
-            in_any_order,
-            waiting: BTreeMap::new(),
-            redriven: BTreeMap::new(),
-            alone: BTreeSet::new(),
-            batch: Vec::new(),
-            closed: false,
-            unparked: Vec::new(),
-        })
+        Box::new(Self { most, in_any_order, ..Self::default() })
     }
 
     /// Returns how many jobs have run and are in no save yet.

@@ -1,8 +1,9 @@
 //! The fetch under way, and why nothing new is read.
 
 /// Why nothing new is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Hold {
+    #[default]
     No,
     /// The source did not have the index `read`. A look at the source ends the pause early.
     Missing,

@@ -12,7 +12,7 @@ pub(super) enum Hold {
     Failed,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Reference {
     pub(super) first: Index,
     pub(super) disk: Option<Index>,
@@ -83,51 +83,9 @@ pub(super) struct Reference {
 
 impl Reference {
     pub(super) fn begin(first: Index, disk: Option<Index>, limits: Limits, stop_at: Option<Index>) -> Self {
-        Self {
-            first,
-            disk,
-            keeps: false,
-            disk_ahead: BTreeSet::new(),
-            restored: BTreeSet::new(),
-            gaps: BTreeSet::new(),
-            found: BTreeSet::new(),
-            absent: 0,
-            head: None,
-            gate: Some(Index::MAX),
-            limits,
-            stop_at,
-            started: BTreeSet::new(),
-            read: BTreeSet::new(),
-            running: BTreeSet::new(),
-            aside: BTreeSet::new(),
-            done: BTreeSet::new(),
-            waiting: BTreeSet::new(),
-            held: BTreeSet::new(),
-            parked: BTreeSet::new(),
-            redriven: BTreeSet::new(),
-            changed: false,
-            due: BTreeSet::new(),
-            missing: BTreeSet::new(),
-            hold: None,
-            alone: None,
-            retries_read: BTreeSet::new(),
-            places: BTreeMap::new(),
-            next_place: 0,
-            retried: false,
-            fetch: None,
-            room: u64::MAX,
-            save_due: false,
-            unwritten: false,
-            saving: None,
-            writing: BTreeSet::new(),
-            announced: disk.map_or(first, |d| d + 1),
-            only: None,
-            paused: false,
-            full: false,
-            stopping: false,
-            abandoned_save: false,
-            finished: false,
-        }
+        let announced = disk.map_or(first, |d| d + 1);
+        let open = Self { gate: Some(Index::MAX), room: u64::MAX, ..Self::default() };
+        Self { first, disk, limits, stop_at, announced, ..open }
     }
 
     pub(super) fn base(&self) -> Index {
