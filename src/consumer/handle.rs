@@ -193,9 +193,7 @@ impl Handle {
         check_search_ahead(n)?;
         self.control.set_limits(&|limits| limits.max_search_ahead = n)
     }
-}
 
-impl Handle {
     /// Runs a [parked](crate::OnExhausted::Park) job for one more attempt, whatever the retry says.
     ///
     /// The watermark does not move back. The job is read from the source again, and counts in

@@ -284,50 +284,34 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn the_oldest_flight_agrees_with_a_plain_list(steps in proptest::collection::vec(0..12usize, 0..200)) {
-            let (mut flights, mut list) = (Flights::default(), Vec::<(usize, Index)>::new());
-            for (index, step) in (0..).zip(steps) {
-                if step < list.len() {
-                    let (token, begun) = list.remove(step);
-                    proptest::prop_assert_eq!(flights.end(token).map(|flight| flight.index), Some(begun));
-                    proptest::prop_assert!(flights.end(token).is_none(), "a token ends once");
-                } else {
-                    let flight = Flight::new(index, 1, false, crate::base::time::coarse());
-                    list.push((flights.begin(flight), index));
-                }
-                proptest::prop_assert_eq!(flights.oldest().map(|flight| flight.index), list.first().map(|(_, index)| *index));
-                let (mut all, mut listed): (Vec<_>, Vec<_>) =
-                    (flights.iter().map(|flight| flight.index).collect(), list.iter().map(|(_, index)| *index).collect());
-                all.sort_unstable();
-                listed.sort_unstable();
-                proptest::prop_assert_eq!(all, listed);
-                proptest::prop_assert_eq!(flights.tokens(), list.len());
-            }
-        }
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn the_next_timeout_is_the_oldest_not_yet_passed(steps in proptest::collection::vec((0..4usize, 0..12usize), 0..300)) {
-            let mut flights = Flights { timeouts: Some(Timeouts::new(Duration::MAX, true, false)), ..Flights::default() };
-            // The flights in order, each with its token and whether it was passed; the tokens
-            // without a flight.
-            let (mut list, mut stale) = (Vec::<(usize, bool)>::new(), Vec::new());
+        fn the_oldest_and_the_next_timeout_agree_with_a_list(
+            timed in proptest::bool::ANY,
+            steps in proptest::collection::vec((0..4usize, 0..12usize), 0..300),
+        ) {
+            let timeouts = timed.then(|| Timeouts::new(Duration::MAX, true, false));
+            let mut flights = Flights { timeouts, ..Flights::default() };
+            // The flights in order, each with its token, its index and whether it was passed; the
+            // tokens without a flight.
+            let (mut list, mut stale) = (Vec::<(usize, Index, bool)>::new(), Vec::new());
             for (index, (step, at)) in (0..).zip(steps) {
                 match step {
-                    0 => list.push((flights.begin(Flight::new(index, 1, false, crate::base::time::coarse())), false)),
+                    0 => {
+                        let flight = Flight::new(index, 1, false, crate::base::time::coarse());
+                        list.push((flights.begin(flight), index, false));
+                    }
                     1 => {
                         if let Some(token) = flights.next_timeout() {
                             flights.pass(token, Timer::Overdue);
-                            let first = list.iter_mut().find(|(_, passed)| !passed).unwrap();
+                            let first = list.iter_mut().find(|(.., passed)| !passed).unwrap();
                             proptest::prop_assert_eq!(first.0, token);
-                            first.1 = true;
+                            first.2 = true;
                         }
                     }
                     2 if at < list.len() => {
-                        let (token, _) = list.remove(at);
+                        let (token, begun, _) = list.remove(at);
                         let ended = if at % 2 == 0 { flights.end(token) } else { flights.end_stale(token) };
-                        proptest::prop_assert!(ended.is_some() && flights.get(token).is_none());
+                        proptest::prop_assert_eq!(ended.map(|flight| flight.index), Some(begun));
+                        proptest::prop_assert!(flights.get(token).is_none() && flights.end(token).is_none(), "a token ends once");
                         stale.extend((at % 2 == 1).then_some(token));
                     }
                     _ if at < stale.len() => {
@@ -337,9 +321,13 @@ mod tests {
                     _ => {}
                 }
                 proptest::prop_assert_eq!(flights.tokens(), list.len() + stale.len());
-                proptest::prop_assert_eq!(flights.iter().count(), list.len());
-                proptest::prop_assert_eq!(flights.next_timeout(), list.iter().find(|(_, passed)| !passed).map(|(token, _)| *token));
-                proptest::prop_assert!(list.iter().all(|(token, passed)| flights.get(*token).is_some_and(|flight| flight.passed == *passed)));
+                let mut all: Vec<_> = flights.iter().map(|flight| flight.index).collect();
+                all.sort_unstable();
+                proptest::prop_assert!(list.iter().map(|(_, index, _)| *index).eq(all));
+                proptest::prop_assert_eq!(flights.oldest().map(|flight| flight.index), list.first().map(|(_, index, _)| *index));
+                let next = list.iter().find(|(.., passed)| timed && !passed).map(|(token, ..)| *token);
+                proptest::prop_assert_eq!(flights.next_timeout(), next);
+                proptest::prop_assert!(list.iter().all(|(token, _, passed)| flights.get(*token).is_some_and(|flight| flight.passed == *passed)));
             }
         }
     }

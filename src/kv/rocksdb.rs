@@ -85,9 +85,7 @@ impl RocksKv {
             Err(e) => Err(failed(opening(path))(e).into()),
         }
     }
-}
 
-impl RocksKv {
     /// Creates the families of a store that the database lacks. The database is not shared yet.
     pub(crate) fn make_families(&mut self) -> Result<(), StoreError> {
         let doing = "make its column families";

@@ -91,9 +91,7 @@ impl Saved {
             follows
         })
     }
-}
 
-impl Saved {
     /// Checks that the value can be true: an engine may have read damaged bytes.
     ///
     /// # Errors

@@ -46,9 +46,7 @@ impl Core {
             (None, outcome) => outcome.err().map(|failure| failure.error),
         }
     }
-}
 
-impl Core {
     /// Counts a job in flight as done.
     #[inline(always)]
     pub(super) fn count_done(&mut self, index: Index) {
