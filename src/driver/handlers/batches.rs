@@ -8,8 +8,7 @@
 //! it succeeds, so that the job at fault fails by itself.
 
 use super::handing_out::{Found, Rest, Search};
-use crate::base::guard::{drop_guarded, guarded};
-use crate::base::{BoxError, Index, caught::Failure, time::Now};
+use crate::base::{BoxError, Index, caught::Failure, guard::drop_guarded, time::Now};
 use crate::commit::changes::Changes;
 use crate::driver::{Driver, core::Core, effects, flights::Flight, outbox::Wakes, running::Batches, whole::CoreGuard};
 use crate::observe::{Event, Kind};
@@ -232,20 +231,10 @@ impl Driver {
             return;
         }
         if outcome.is_ok() {
-            let callback = self.core.lock().running.on_job_done.clone();
-            if let Some(callback) = callback {
-                // A `stop` in the callback would wait for the very jobs that are being reported.
-                let _own = self.crew.enter();
-                let called = guarded(|| {
-                    tickets.iter().for_each(|ticket| callback(ticket.index));
-                    Ok(())
-                });
-                *outcome = called.map_err(Failure::boxed);
-                drop_guarded(callback);
-            }
+            *outcome = self.call_on_job_done(tickets.iter().map(|ticket| ticket.index));
         }
         if self.observes {
-            self.observe_end_of_batch(tickets, outcome);
+            self.observe_end(tickets.iter().map(|ticket| ticket.index), outcome);
         }
     }
 }

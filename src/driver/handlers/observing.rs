@@ -95,17 +95,6 @@ impl Driver {
         Arc::new(PoolOf { runner, driver: self.crew.host().clone() })
     }
 
-    /// Tells the observers that an attempt is over, before it is reported.
-    #[cold]
-    pub(super) fn observe_end(&self, report: &Report) {
-        let outcome = match &report.outcome {
-            Ok(()) => AttemptOutcome::Done,
-            Err(failure) if matches!(failure.verdict, Verdict::Defer(_)) => AttemptOutcome::Deferred,
-            Err(failure) => AttemptOutcome::Failed { error: &failure.text },
-        };
-        self.observe(report.index, |observers| observers.attempt_ended(report.index, outcome, self.clock.now()));
-    }
-
     /// Tells the observers that the jobs of a batch are about to run on this thread.
     #[cold]
     pub(super) fn observe_batch(&self, tickets: &[Ticket]) {
@@ -114,16 +103,16 @@ impl Driver {
         }
     }
 
-    /// Tells the observers that a batch is over, before it is reported.
+    /// Tells the observers that an attempt of these jobs is over, before it is reported.
     #[cold]
-    pub(super) fn observe_end_of_batch(&self, tickets: &[Ticket], outcome: &Result<(), Box<Failure>>) {
+    pub(super) fn observe_end(&self, jobs: impl ExactSizeIterator<Item = Index>, outcome: &Result<(), Box<Failure>>) {
         let outcome = match outcome {
             Ok(()) => AttemptOutcome::Done,
-            Err(failure) if tickets.len() > 1 => AttemptOutcome::BatchFailed { error: &failure.text },
+            Err(failure) if jobs.len() > 1 => AttemptOutcome::BatchFailed { error: &failure.text },
             Err(failure) if matches!(failure.verdict, Verdict::Defer(_)) => AttemptOutcome::Deferred,
             Err(failure) => AttemptOutcome::Failed { error: &failure.text },
         };
-        for Ticket { index, .. } in tickets.iter().copied() {
+        for index in jobs {
             self.observe(index, |observers| observers.attempt_ended(index, outcome, self.clock.now()));
         }
     }

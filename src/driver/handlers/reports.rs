@@ -110,25 +110,30 @@ impl Driver {
     #[cold]
     fn confirm_report(&self, report: &mut Report) {
         if report.outcome.is_ok() {
-            let callback = self.core.lock().running.on_job_done.clone();
-            if let Some(callback) = callback {
-                // A `stop` in the callback would wait for the very job that is being reported.
+            report.outcome = self.call_on_job_done(std::iter::once(report.index));
+            if report.outcome.is_err() {
                 let _own = self.crew.enter();
-                let called = guarded(|| {
-                    callback(report.index);
-                    Ok(())
-                });
-                report.outcome = called.map_err(Failure::boxed);
-                if report.outcome.is_err() {
-                    let pool = self.core.lock().running.pool.clone();
-                    pool.iter().for_each(|pool| pool.forget(report.index));
-                    drop_guarded(pool);
-                }
-                drop_guarded(callback);
+                let pool = self.core.lock().running.pool.clone();
+                pool.iter().for_each(|pool| pool.forget(report.index));
+                drop_guarded(pool);
             }
         }
         if self.observes {
-            self.observe_end(report);
+            self.observe_end(std::iter::once(report.index), &report.outcome);
         }
+    }
+
+    /// Calls `on_job_done` for these jobs, which fail if it panics.
+    pub(super) fn call_on_job_done(&self, jobs: impl Iterator<Item = Index>) -> Result<(), Box<Failure>> {
+        let callback = self.core.lock().running.on_job_done.clone();
+        let Some(callback) = callback else { return Ok(()) };
+        // A `stop` in the callback would wait for the very jobs that are being reported.
+        let _own = self.crew.enter();
+        let called = guarded(|| {
+            jobs.for_each(|index| callback(index));
+            Ok(())
+        });
+        drop_guarded(callback);
+        called.map_err(Failure::boxed)
     }
 }

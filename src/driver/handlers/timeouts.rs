@@ -154,7 +154,7 @@ impl Driver {
             let error = Error::AttemptTimeout { index, attempt, after };
             let report = Report { token, index, outcome: Err(Failure::boxed(Box::new(error))) };
             if self.observes {
-                self.observe_end(&report);
+                self.observe_end(std::iter::once(index), &report.outcome);
             }
             report
         };
