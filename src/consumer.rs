@@ -1,10 +1,9 @@
 //! The public consumer: its builder, its handles, and its end.
 
-use crate::base::{Error, error::describe, sync::Arc};
+use crate::base::{Error, error::describe, structure::shows, sync::Arc};
 use crate::driver::{end_condition::OutOfReach, handlers::control::Control};
 #[cfg(feature = "tokio")]
 use crate::run::asynchronous::is_in_runtime;
-use std::fmt;
 use std::time::Duration;
 
 mod acquire;
@@ -222,8 +221,4 @@ impl Drop for Consumer {
     }
 }
 
-impl fmt::Debug for Consumer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Consumer").field("status", &self.control.status()).finish_non_exhaustive()
-    }
-}
+shows!(Consumer, of: status = of.control.status());

@@ -2,13 +2,12 @@
 
 #[cfg(feature = "seam")]
 use crate::base::sync::Arc;
-use crate::base::{Error, Index, config::ConfigError, error::describe, guard::guarded};
+use crate::base::{Error, Index, config::ConfigError, error::describe, guard::guarded, structure::shows};
 use crate::commit::adds::Add;
 use crate::commit::changes::{Changes, Home};
 use crate::kv::batch::LARGEST;
 use crate::log::{Codec, JobLog, commit::push_op};
 use crate::store::{Store, Table};
-use std::fmt;
 
 mod execute;
 mod seek;
@@ -283,8 +282,4 @@ impl Effects {
     }
 }
 
-impl fmt::Debug for Effects {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Effects").field("bytes", &self.changes.len()).finish_non_exhaustive()
-    }
-}
+shows!(Effects, of: bytes = of.changes.len());

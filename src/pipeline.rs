@@ -2,7 +2,7 @@
 //! and halt together.
 
 use crate::base::sync::{Arc, Mutex};
-use crate::base::{Error, Index, config::ConfigError, time};
+use crate::base::{Error, Index, config::ConfigError, structure::shows, time};
 use crate::consumer::{Builder, Consumer, Handle, lowest_end};
 use crate::progress::Progress;
 use crate::source::{Jobs, watermark::Watermark};
@@ -354,17 +354,9 @@ impl PipelineHandle {
     }
 }
 
-impl fmt::Debug for Pipeline {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pipeline").field("status", &self.status()).finish_non_exhaustive()
-    }
-}
+shows!(Pipeline, of: status = of.status());
 
-impl fmt::Debug for PipelineHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PipelineHandle").field("status", &self.status()).finish_non_exhaustive()
-    }
-}
+shows!(PipelineHandle, of: status = of.status());
 
 impl fmt::Debug for PipelineBuilder<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

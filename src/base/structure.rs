@@ -1,4 +1,5 @@
-//! The two `Debug` forms of an error: `{:?}` is a sentence, `{:#?}` the derived structure.
+//! The two `Debug` forms of an error: `{:?}` is a sentence, `{:#?}` the derived structure. And the
+//! form of a type that shows only a part of what it has.
 //!
 //! A `main` that returns an error prints it with `{:?}`, for the person who runs the program.
 
@@ -16,4 +17,16 @@ macro_rules! structure {
     };
 }
 
-pub(crate) use structure;
+/// Implements `Debug` for a type that shows only this of what it has.
+macro_rules! shows {
+    ($type:ident, $of:ident: $($name:ident = $value:expr),+) => {
+        impl std::fmt::Debug for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let $of = self;
+                f.debug_struct(stringify!($type))$(.field(stringify!($name), &$value))+.finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+pub(crate) use {shows, structure};

@@ -1,11 +1,10 @@
 //! The changes of jobs: records as bytes, additions to counters, and operations of participants.
 
-use crate::base::{Error, Index, error::StoreError, sync::Arc};
+use crate::base::{Error, Index, error::StoreError, structure::shows, sync::Arc};
 use crate::commit::adds::{Add, AddList};
 use crate::commit::participant::AnyParticipant;
 use crate::kv::batch::{FamilyId, Records};
 use crate::kv::{Family, prefix_end};
-use std::fmt;
 use std::ops::Range;
 
 /// The changes of one job, or of several jobs in order.
@@ -284,11 +283,7 @@ impl Op {
     }
 }
 
-impl fmt::Debug for Op {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Op").field("bytes", &self.bytes.len()).finish_non_exhaustive()
-    }
-}
+shows!(Op, of: bytes = of.bytes.len());
 
 /// The numbers of the entries to remove from a list: ascending ranges, each with the count before.
 #[derive(Default)]

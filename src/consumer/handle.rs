@@ -1,11 +1,10 @@
 //! The handle that watches and steers a consumer.
 
 use crate::base::config::{check_max_processing, check_search_ahead};
-use crate::base::{Error, Index, sync::Arc};
+use crate::base::{Error, Index, structure::shows, sync::Arc};
 use crate::driver::handlers::control::Control;
 use crate::observe::{status::Ended, status::Status, strip::Strip};
 use crate::source::watermark::Watermark;
-use std::fmt;
 use std::time::Duration;
 
 /// Watches and steers a [`Consumer`](crate::Consumer) from any thread, its jobs and source too.
@@ -226,8 +225,4 @@ impl AsRef<Watermark> for Handle {
     }
 }
 
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").field("status", &self.control.status()).finish_non_exhaustive()
-    }
-}
+shows!(Handle, of: status = of.control.status());

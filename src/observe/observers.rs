@@ -2,11 +2,10 @@
 
 use super::events::{AttemptOutcome, Event, Observer};
 use super::status::{State, Status};
-use crate::base::Index;
 use crate::base::guard::{Guarded, guarded};
 use crate::base::sync::{Arc, Mutex};
+use crate::base::{Index, structure::shows};
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -133,11 +132,7 @@ impl Observers {
     }
 }
 
-impl fmt::Debug for Observers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observers").field("count", &self.list.len()).finish_non_exhaustive()
-    }
-}
+shows!(Observers, of: count = of.list.len());
 
 /// An event that waits in the queue of lines until the lock is free.
 #[derive(Debug)]

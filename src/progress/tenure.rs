@@ -1,8 +1,7 @@
 //! The handle by which an engine with leases steers its consumer.
 
 use crate::base::sync::{Arc, Mutex};
-use crate::base::{BoxError, Index, guard::drop_guarded};
-use std::fmt;
+use crate::base::{BoxError, Index, guard::drop_guarded, structure::shows};
 use std::sync::Weak;
 
 /// Steers the consumer of a progress whose name is held for a time, by a lease or a lock.
@@ -200,8 +199,4 @@ impl Tenure {
     }
 }
 
-impl fmt::Debug for Tenure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tenure").field("held", &self.held()).finish_non_exhaustive()
-    }
-}
+shows!(Tenure, of: held = of.held());

@@ -1,8 +1,7 @@
 //! The user's side of a job: the job, the worker that runs it, and the token that reports it.
 
-use crate::base::{BoxError, Index, caught::Failure, sync::Arc};
+use crate::base::{BoxError, Index, caught::Failure, structure::shows, sync::Arc};
 use crate::crew::stopping::{self, Overdue};
-use std::fmt;
 
 /// One job in the hands of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,8 +199,4 @@ impl Drop for Done {
     }
 }
 
-impl fmt::Debug for Done {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Done").field("index", &self.index).finish_non_exhaustive()
-    }
-}
+shows!(Done, of: index = of.index);

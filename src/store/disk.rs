@@ -1,9 +1,8 @@
 //! A database in memory whose bytes a test controls.
 
 use super::{Store, StoreOptions};
-use crate::base::{Error, sync::Arc};
+use crate::base::{Error, structure::shows, sync::Arc};
 use crate::kv::{Family, Kv, batch::Batch, memory::MemoryKv};
-use std::fmt;
 use std::ops::Range;
 
 /// A record: its family, its key and its value.
@@ -84,8 +83,4 @@ impl Disk {
     }
 }
 
-impl fmt::Debug for Disk {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Disk").field("families", &self.families()).finish_non_exhaustive()
-    }
-}
+shows!(Disk, of: families = of.families());
