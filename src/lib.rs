@@ -129,9 +129,8 @@ pub use consumer::{Builder, Consumer, Handle};
 pub use effects::Effects;
 pub use kv::statement::{SqlParams, SqlValue};
 pub use log::{Bytes, Codec, JobLog, Json, LogInfo};
-pub use observe::calls::SourceCalls;
 pub use observe::events::{AttemptOutcome, Event, Observer};
-pub use observe::status::{Attempt, Blocked, Ended, State, Status};
+pub use observe::status::{Attempt, Blocked, Ended, SourceCalls, State, Status};
 pub use observe::strip::{Strip, StripCell, StripRetry};
 pub use pipeline::{Pipeline, PipelineBuilder, PipelineHandle, PipelineStatus, Stage, StageStatus};
 pub use progress::{

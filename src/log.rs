@@ -22,7 +22,6 @@ pub(crate) mod commit;
 mod held;
 mod keeping;
 mod kept;
-mod keys;
 mod looking;
 mod push;
 mod reading;

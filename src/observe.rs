@@ -9,7 +9,6 @@
 
 mod advice;
 pub(crate) mod behind;
-pub(crate) mod calls;
 pub(crate) mod events;
 #[cfg(feature = "metrics")]
 pub(crate) mod metrics;
@@ -20,8 +19,8 @@ pub(crate) mod spans;
 pub(crate) mod status;
 pub(crate) mod strip;
 
-use self::calls::SourceCalls;
 use self::observers::Notice;
+use self::status::SourceCalls;
 use crate::base::Index;
 use std::time::{Duration, Instant};
 use tracing::Level;

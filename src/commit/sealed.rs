@@ -13,12 +13,10 @@ use std::fmt;
 #[cfg(any(test, all(feature = "seam", feature = "testing")))]
 pub(crate) mod checks;
 mod fields;
-mod kind;
 #[cfg(any(test, all(feature = "seam", feature = "testing")))]
 pub(crate) mod samples;
 
-pub use self::fields::{Fields, Writer};
-pub use self::kind::{Kind, SUM};
+pub use self::fields::{Fields, Kind, SUM, Writer};
 
 /// Why a record cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]

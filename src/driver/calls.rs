@@ -6,7 +6,7 @@
 //! because others can, and slows down no other.
 
 use crate::base::{config::DEFAULT_POLL, retry::Retry, time::Now};
-use crate::observe::calls::SourceCalls;
+use crate::observe::status::SourceCalls;
 use std::time::{Duration, Instant};
 
 /// The default back-off after calls that failed in a row.

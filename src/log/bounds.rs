@@ -1,4 +1,4 @@
-//! The record of a log: where its items begin and end.
+//! The record of a log: where its items begin and end. And the keys of both.
 
 use super::codec::CodecName;
 use crate::base::Index;
@@ -84,6 +84,19 @@ impl Bounds {
 
 pub(crate) fn bounds_key(name: &str) -> Vec<u8> {
     keys::key(keys::LOG, name.as_bytes())
+}
+
+/// Returns the key of an item.
+pub(crate) fn item_key(id: u32, index: Index) -> [u8; 12] {
+    let mut key = [0; 12];
+    key[..4].copy_from_slice(&id.to_be_bytes());
+    key[4..].copy_from_slice(&index.to_be_bytes());
+    key
+}
+
+/// Returns the index in an item's key.
+pub(crate) fn index_of(key: &[u8]) -> Option<Index> {
+    Some(Index::from_be_bytes(*key.get(4..)?.first_chunk()?))
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Items that are kept for parked jobs: their rows, and what a log knows of them.
 
-use super::bounds::Bounds;
-use super::keys::{self, item_key};
+use super::bounds::{self, Bounds, item_key};
 use crate::base::Index;
 use crate::base::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::kv::Family;
@@ -39,7 +38,7 @@ pub(super) fn key(id: u32, index: Index) -> [u8; 13] {
 
 /// Returns the index in the key of a row.
 pub(super) fn index_of(key: &[u8]) -> Option<Index> {
-    keys::index_of(key.get(1..)?)
+    bounds::index_of(key.get(1..)?)
 }
 
 impl Kept {

@@ -1,9 +1,8 @@
 //! Stored logs: loaded, listed, and followed while an application writes them.
 
 use super::OpenLogs;
-use super::bounds::{Bounds, bounds_key};
+use super::bounds::{Bounds, bounds_key, index_of, item_key};
 use super::codec::{Bytes, CODEC, Codec, CodecName, check_stored};
-use super::keys::{index_of, item_key};
 use super::state::{Families, LogState};
 use crate::base::{Error, Index, serialized::fields, sync::Arc};
 use crate::kv::{PARKED, batch::Batch};

@@ -2,7 +2,7 @@
 //! items that a consumer will ask for next are read, too. If the consumer uses them about as fast
 //! as they are read, a thread reads the next ones meanwhile.
 
-use super::{keys::index_of, state::LogState};
+use super::{bounds::index_of, state::LogState};
 use crate::base::{Index, error::StoreError, sync::Arc, time};
 use crate::kv::{Family, Kv};
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! The state that all handles of a log share: its bounds and its consumers.
 
-use super::bounds::{Bounds, bounds_key};
-use super::{codec::CodecName, kept::Kept, keys::item_key};
+use super::bounds::{Bounds, bounds_key, item_key};
+use super::{codec::CodecName, kept::Kept};
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering};
 use crate::base::{Error, Index, error::StoreError};
 use crate::commit::overlay::Overlay;

@@ -124,7 +124,7 @@ fn of_blocked(blocked: &Blocked) -> (Verdict, &'static str) {
 pub(super) mod tests {
     use super::*;
     use crate::base::Index;
-    use crate::observe::calls::SourceCalls;
+    use crate::observe::status::SourceCalls;
     use Verdict::{GoesWell, NeedsYou, Waits};
 
     pub(in crate::observe) fn status(head: Option<Index>, last_processed: Option<Index>, blocked: Blocked) -> Status {

@@ -1,8 +1,7 @@
 //! The status of a consumer as `serde` writes it.
 
 use crate::base::serialized::{fields, long};
-use crate::observe::calls::SourceCalls;
-use crate::observe::status::{Attempt, State, Status};
+use crate::observe::status::{Attempt, SourceCalls, State, Status};
 use serde::ser::{Serialize, Serializer};
 
 // The lag is unknown without a head.

@@ -31,7 +31,7 @@ impl Double for SlowDisk {
     }
 
     fn reclaim(&self, family: &Family, keys: Range<&[u8]>) -> Result<(), StoreError> {
-        let index = |key: &[u8]| super::super::keys::index_of(key).unwrap();
+        let index = |key: &[u8]| super::super::bounds::index_of(key).unwrap();
         let thread = std::thread::current().name().map(str::to_owned);
         self.asked.send((thread, index(keys.start)..index(keys.end))).unwrap();
         self.answers.recv().unwrap_or(Ok(()))?;
