@@ -41,15 +41,16 @@ mod tests {
     use crate::window::{Action, Limits};
     use alloc::vec::Vec;
 
-    /// A window with jobs 0 to 199 in flight, except for these, which are in the save under way.
-    fn saving(done: impl IntoIterator<Item = Index>) -> Window {
+    /// A window with jobs 0 to 199 in flight, except for those in the save under way: 0 to 149, and
+    /// 160.
+    fn saving() -> Window {
         let mut window = Window::begin(0, Limits { max_processing: 200, max_search_ahead: 1000 });
         window.keep_done_ahead();
         window.handle_head(Some(199));
         assert_eq!(window.poll(), Some(Action::Fetch(0..=199)));
         window.handle_fetched(200);
         while window.poll_run().is_some() {}
-        assert!(done.into_iter().all(|index| window.handle_done(index)));
+        assert!((0..150).chain([160]).all(|index| window.handle_done(index)));
         assert_eq!(window.poll(), Some(Action::Save));
         window.handle_saving();
         window
@@ -66,46 +67,8 @@ mod tests {
     }
 
     #[test]
-    fn revoking_a_job_holds_the_watermark_below_it() {
-        for revoked in [0, 1, 62, 63, 64, 127, 128, 148, 149] {
-            let mut window = saving((0..150).chain([160]));
-            assert!(window.handle_revoked(revoked));
-            assert!(!window.handle_revoked(revoked), "a revoked job is not done");
-            let above: Vec<_> = (revoked + 1..150).chain([160]).collect();
-            assert_eq!((window.lowest_undone(), window.done_ahead(), window.unsaved()), (revoked, 150, 150));
-            assert_eq!(saved(&mut window), (revoked, above), "without {revoked}");
-            window.handle_saved();
-            assert_eq!(window.last_processed(), revoked.checked_sub(1));
-        }
-    }
-
-    #[test]
-    fn jobs_revoked_in_any_order_can_be_done_again() {
-        for order in [[3, 70, 160], [160, 70, 3], [70, 160, 3]] {
-            let mut window = saving((0..150).chain([160]));
-            assert!(order.into_iter().all(|index| window.handle_revoked(index)));
-            let above: Vec<_> = (4..150).filter(|index| *index != 70).collect();
-            assert_eq!(saved(&mut window), (3, above), "{order:?}");
-            window.handle_saved();
-            assert_eq!(window.poll(), Some(Action::Announce(0..=2)));
-            for (index, next) in [(70, 3), (160, 3), (3, 150)] {
-                assert!(window.handle_due(index) && window.poll() == Some(Action::Fetch(index..=index)));
-                window.handle_fetched(1);
-                assert_eq!(window.poll_run().map(|run| (run.index, run.retry)), Some((index, true)));
-                assert!(window.handle_done(index));
-                assert_eq!(window.lowest_undone(), next);
-                assert_eq!(window.poll(), Some(Action::Save));
-                window.handle_saving();
-                window.handle_saved();
-                while window.poll().is_some() {}
-            }
-            assert_eq!((window.last_processed(), window.unsaved(), window.done_ahead()), (Some(149), 0, 1));
-        }
-    }
-
-    #[test]
     fn jobs_put_aside_can_be_done_again() {
-        let mut window = saving((0..150).chain([160]));
+        let mut window = saving();
         for index in [160, 149, 70, 3, 2] {
             assert!(window.handle_put_aside(index) && !window.handle_put_aside(index));
             assert!(!window.handle_due(index), "it waits for no back-off");
@@ -120,15 +83,5 @@ mod tests {
         assert_eq!((saved(&mut window), window.unsaved()), ((150, [160].to_vec()), 151));
         window.handle_saved();
         assert_eq!((window.last_processed(), window.unsaved(), window.in_flight()), (Some(149), 0, 49));
-    }
-
-    #[test]
-    fn only_jobs_of_the_save_under_way_are_revoked() {
-        let mut window = saving(0..2);
-        assert!(!window.handle_revoked(2), "the job is in flight");
-        assert!(!window.handle_revoked(200), "the job never started");
-        window.handle_saved();
-        assert!(!window.handle_revoked(1), "the job is saved");
-        assert!(window.handle_done(3) && !window.handle_revoked(3), "no save is being written");
     }
 }
