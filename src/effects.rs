@@ -34,14 +34,14 @@ pub struct Effects {
     /// The store whose tables and logs it accepts.
     store: Home,
     limit: usize,
-    refused: Option<Refusal>,
+    refused: Option<EffectRefusal>,
 }
 
 #[cfg(feature = "seam")]
 type MakeError = Arc<dyn Fn() -> Error + Send + Sync>;
 
 #[derive(Clone)]
-enum Refusal {
+enum EffectRefusal {
     Foreign(&'static str, String),
     ReadOnly,
     TooLarge(usize),
@@ -54,17 +54,17 @@ enum Refusal {
     Item(String, String),
 }
 
-impl From<Refusal> for Error {
-    fn from(refused: Refusal) -> Self {
+impl From<EffectRefusal> for Error {
+    fn from(refused: EffectRefusal) -> Self {
         match refused {
-            Refusal::Foreign(what, name) => ConfigError::Foreign { what, name }.into(),
-            Refusal::ReadOnly => Error::ReadOnly,
-            Refusal::Config(config) => config.into(),
+            EffectRefusal::Foreign(what, name) => ConfigError::Foreign { what, name }.into(),
+            EffectRefusal::ReadOnly => Error::ReadOnly,
+            EffectRefusal::Config(config) => config.into(),
             #[cfg(feature = "seam")]
-            Refusal::Other(make) => make(),
-            Refusal::TooLarge(limit) => Error::EffectsTooLarge { limit },
-            Refusal::Needed(log, index, last_processed) => Error::Needed { log, index, last_processed },
-            Refusal::Item(log, source) => Error::Item { log, source: source.into() },
+            EffectRefusal::Other(make) => make(),
+            EffectRefusal::TooLarge(limit) => Error::EffectsTooLarge { limit },
+            EffectRefusal::Needed(log, index, last_processed) => Error::Needed { log, index, last_processed },
+            EffectRefusal::Item(log, source) => Error::Item { log, source: source.into() },
         }
     }
 }
@@ -160,7 +160,7 @@ impl Effects {
         match log.clear_op() {
             Ok(op) => self.changes.op(log.state().clone(), op),
             Err(Error::Needed { log, index, last_processed }) => {
-                return Err(self.refuse(Refusal::Needed(log, index, last_processed)));
+                return Err(self.refuse(EffectRefusal::Needed(log, index, last_processed)));
             }
             Err(error) => return Err(error),
         }
@@ -222,13 +222,13 @@ impl Effects {
     pub fn push<T, C: Codec<T>>(&mut self, log: &JobLog<T, C>, item: &T) -> Result<(), Error> {
         let mut value = Vec::new();
         if let Err(source) = guarded(|| log.codec().encode(item, &mut value)) {
-            self.refuse(Refusal::Item(log.name().to_owned(), describe(&*source)));
+            self.refuse(EffectRefusal::Item(log.name().to_owned(), describe(&*source)));
             return Err(Error::Item { log: log.name().to_owned(), source });
         }
         if value.len() >= LARGEST as usize - 64 {
             // Found only at the save, it would fail the other jobs too.
             let reason = format!("it has {} bytes, and {} is the limit", value.len(), LARGEST - 64);
-            self.refuse(Refusal::Item(log.name().to_owned(), reason.clone()));
+            self.refuse(EffectRefusal::Item(log.name().to_owned(), reason.clone()));
             return Err(Error::Item { log: log.name().to_owned(), source: reason.into() });
         }
         self.admit(log.store(), "log", log.name(), value.len())?;
@@ -243,21 +243,21 @@ impl Effects {
 
     /// Refuses a change for a wrong setting, and returns the error.
     pub(crate) fn refuse_config(&mut self, config: ConfigError) -> Error {
-        self.refuse(Refusal::Config(config))
+        self.refuse(EffectRefusal::Config(config))
     }
 
     /// Refuses a change with the error that `make` creates, and returns the error.
     #[cfg(feature = "seam")]
     pub(crate) fn refuse_for(&mut self, make: impl Fn() -> Error + Send + Sync + 'static) -> Error {
-        self.refuse(Refusal::Other(Arc::new(make)))
+        self.refuse(EffectRefusal::Other(Arc::new(make)))
     }
 
     /// Checks that the job may request this many more bytes of this store.
     pub(crate) fn admit(&mut self, store: &Store, what: &'static str, name: &str, length: usize) -> Result<(), Error> {
         if store.home() != self.store {
-            Err(self.refuse(Refusal::Foreign(what, name.to_owned())))
+            Err(self.refuse(EffectRefusal::Foreign(what, name.to_owned())))
         } else if store.writable().is_err() {
-            Err(self.refuse(Refusal::ReadOnly))
+            Err(self.refuse(EffectRefusal::ReadOnly))
         } else {
             self.admit_more(length)
         }
@@ -266,12 +266,12 @@ impl Effects {
     fn admit_more(&mut self, length: usize) -> Result<(), Error> {
         let more = length.saturating_add(OVERHEAD);
         if self.changes.len().saturating_add(more) > self.limit {
-            return Err(self.refuse(Refusal::TooLarge(self.limit)));
+            return Err(self.refuse(EffectRefusal::TooLarge(self.limit)));
         }
         Ok(())
     }
 
-    fn refuse(&mut self, refused: Refusal) -> Error {
+    fn refuse(&mut self, refused: EffectRefusal) -> Error {
         self.refused = Some(refused.clone());
         refused.into()
     }

@@ -6,12 +6,12 @@
 use crate::base::{Error, Index, sync::Arc};
 use crate::kv::{Kv, batch::Batch, memory::MemoryKv, prefix_end};
 use crate::progress::format;
-use crate::progress::said::{Kind, MOST_LISTED, Said};
+use crate::progress::said::{MOST_LISTED, Said, StoredKind};
 use crate::store::{Store, format as of_store, keys};
 use crate::window::reference::{Choice, Trial, limits};
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use crate::store::disk::{Disk, Record};
+pub use crate::store::disk::{Disk, DiskRecord};
 
 /// The most choices of one trial: the model, which is made of sets, runs that many in a moment.
 const MOST_CHOICES: usize = 400;
@@ -130,13 +130,13 @@ pub fn stored(bytes: &[u8]) {
     }
 }
 
-impl Kind {
+impl StoredKind {
     fn of(input: &mut Input<'_>) -> Self {
         let slot = u32::from(input.byte());
         if slot % 2 == 0 {
-            Kind::Page
+            StoredKind::Page
         } else {
-            Kind::Delta { slot, page_next: Index::from_be_bytes(input.array()) / 2 }
+            StoredKind::Delta { slot, page_next: Index::from_be_bytes(input.array()) / 2 }
         }
     }
 
@@ -144,8 +144,8 @@ impl Kind {
     fn say(self, input: &mut Input<'_>) -> Said {
         let index = Index::from_be_bytes(input.array());
         let next = match self {
-            Kind::Page => index.min(Index::MAX - 1),
-            Kind::Delta { page_next, .. } => page_next + index / 2,
+            StoredKind::Page => index.min(Index::MAX - 1),
+            StoredKind::Delta { page_next, .. } => page_next + index / 2,
         };
         let mut done = Vec::new();
         let mut low = next;
@@ -153,7 +153,7 @@ impl Kind {
             low = low.saturating_add(1 + u64::from(*by) % 90);
             done.extend((low < Index::MAX).then_some(low));
         }
-        let last_processed = next.checked_sub(1).filter(|last| last % 3 > 0 && matches!(self, Kind::Page));
+        let last_processed = next.checked_sub(1).filter(|last| last % 3 > 0 && matches!(self, StoredKind::Page));
         Said { last_processed, next, done }
     }
 }
@@ -161,7 +161,7 @@ impl Kind {
 /// Checks a foreign value with a matching checksum. If it can be read, writing it must give the
 /// same bytes.
 fn foreign(input: &mut Input<'_>) {
-    let (kind, name, body) = (Kind::of(input), input.name(), input.0);
+    let (kind, name, body) = (StoredKind::of(input), input.name(), input.0);
     let sealed = [body, &kind.checksum(&name, body)].concat();
     for bytes in [body, &sealed] {
         if let Some(said) = kind.read(&name, bytes)
@@ -179,7 +179,7 @@ fn damaged(input: &mut Input<'_>) {
     let start: [u8; 4] = input.array().map(|byte| byte % 128);
     let tail = input.name();
     let named = |start: [u8; 4]| start.map(char::from).iter().collect::<String>() + &tail;
-    let (name, kind) = (named(start), Kind::of(input));
+    let (name, kind) = (named(start), StoredKind::of(input));
     let said = kind.say(input);
     let whole = kind.write(&name, &said);
     assert_eq!(kind.read(&name, &whole).as_ref(), Some(&said), "promise 8: what is written is read");
@@ -217,7 +217,7 @@ fn database(input: &mut Input<'_>) {
     };
     let value = match input.byte() % 3 {
         0 => None,
-        1 => Some(Kind::Page.write(&name, &Kind::Page.say(input))),
+        1 => Some(StoredKind::Page.write(&name, &StoredKind::Page.say(input))),
         _ => Some(input.some().to_vec()),
     };
     let keys = [keys::FORMAT.to_vec(), format::page_key(&name)];

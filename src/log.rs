@@ -35,9 +35,9 @@ pub use looking::LogInfo;
 
 use self::codec::check_stored;
 use self::push::{PushIntent, Values};
-use self::reading::{Place, ReadAhead};
+use self::reading::{ItemSource, ReadAhead};
 use self::state::LogState;
-use self::trim::{TrimIntent, Trimmer, Wanted};
+use self::trim::{TrimIntent, TrimTo, Trimmer};
 
 /// A durable first-in first-out log of jobs in a [`Store`], from [`Store::log`].
 ///
@@ -236,7 +236,7 @@ impl<T, C> JobLog<T, C> {
             return Ok(());
         }
         let told = Ticket::new();
-        let asked = Wanted::Asked { first, told: told.clone() };
+        let asked = TrimTo::Asked { first, told: told.clone() };
         self.store.writer().write_now(Box::new(TrimIntent::new(&self.state, self.store.is_synced(), asked)));
         told.wait()
     }
@@ -364,7 +364,7 @@ impl<T: Send + 'static, C: Codec<T>> Jobs for JobLog<T, C> {
             next += 1;
             true
         };
-        let place = Place { kv: self.store.shared_kv(), family: self.store.log_items(), log: &self.state };
+        let place = ItemSource { kv: self.store.shared_kv(), family: self.store.log_items(), log: &self.state };
         // Taken out meanwhile: items are decoded by user code, and the store may be slow.
         let mut ahead = std::mem::take(&mut *self.ahead.lock());
         // Panics of the codec are caught once per run, since the index of the item is known.

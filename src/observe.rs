@@ -34,7 +34,7 @@ const CROWD: usize = 1024;
 
 /// The kind of an event. The page `service` lists the kinds for readers of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum EventKind {
     AttemptFailed,
     Deferred,
     PutBack,
@@ -61,9 +61,9 @@ pub(crate) enum Kind {
     Ended,
 }
 
-const KINDS: usize = Kind::Ended as usize + 1;
+const KINDS: usize = EventKind::Ended as usize + 1;
 
-impl Kind {
+impl EventKind {
     fn level(self) -> Level {
         match self {
             Self::AttemptFailed
@@ -131,7 +131,7 @@ impl Kind {
 
 #[derive(Debug)]
 pub(crate) struct Event<'a> {
-    pub(crate) kind: Kind,
+    pub(crate) kind: EventKind,
     pub(crate) index: Option<Index>,
     pub(crate) attempt: Option<u32>,
     pub(crate) error: Option<&'a str>,
@@ -142,7 +142,7 @@ pub(crate) struct Event<'a> {
 }
 
 impl<'a> Event<'a> {
-    pub(crate) fn new(kind: Kind, index: Index) -> Self {
+    pub(crate) fn new(kind: EventKind, index: Index) -> Self {
         Self { kind, index: Some(index), attempt: None, error: None, elapsed: None, source: None }
     }
 
@@ -158,7 +158,7 @@ impl<'a> Event<'a> {
 /// One line of the log, for one event or for several of a kind, with the fields of the last one.
 #[derive(Debug)]
 pub(crate) struct Line {
-    kind: Kind,
+    kind: EventKind,
     index: Option<Index>,
     attempt: Option<u32>,
     error: Option<String>,
@@ -193,7 +193,8 @@ impl Line {
         let Self { kind, index, attempt, error, elapsed, source, count } = self;
         let (text, seconds) = (error.as_deref(), elapsed.map(|elapsed| elapsed.as_secs_f64()));
         // Nothing has failed: a search for errors must not find these.
-        let (reason, error) = if matches!(kind, Kind::Waits | Kind::Died) { (text, None) } else { (None, text) };
+        let (reason, error) =
+            if matches!(kind, EventKind::Waits | EventKind::Died) { (text, None) } else { (None, text) };
         let (calls, failed_calls) = (source.map(|source| source.made), source.map(|source| source.failed));
         let retry_in = source.and_then(|source| source.retry_in).map(|retry_in| retry_in.as_secs_f64());
         let message = kind.message();
@@ -224,7 +225,7 @@ pub(crate) enum Told {
 
 /// When the last line of one kind was written, and the line of that kind that is held back.
 #[derive(Debug, Default)]
-struct Pace {
+struct LinePace {
     last: Option<Instant>,
     held: Option<Line>,
 }
@@ -235,7 +236,7 @@ pub(crate) struct Telling {
     /// The lines to write and the notices to deliver, in the order of the events.
     lines: Vec<Told>,
     /// The pace of each kind. Empty until something happens, so that it takes no memory.
-    paces: Vec<Pace>,
+    paces: Vec<LinePace>,
     /// True if a thread writes lines. It checks for more of them before it ends.
     writing: bool,
     ended: bool,
@@ -246,7 +247,7 @@ impl Telling {
         if !event.kind.is_heard() {
             return;
         }
-        self.paces.resize_with(KINDS, Pace::default);
+        self.paces.resize_with(KINDS, LinePace::default);
         let pace = &mut self.paces[event.kind as usize];
         match &mut pace.held {
             Some(held) => held.add(event),
@@ -395,9 +396,9 @@ mod tests {
         let listens = Listens::default();
         let _listens = tracing::subscriber::set_default(listens.clone());
         let (mut telling, now) = (Telling::default(), Instant::now());
-        let failed = |index| Event::new(Kind::AttemptFailed, index).attempt(1).error("refused");
+        let failed = |index| Event::new(EventKind::AttemptFailed, index).attempt(1).error("refused");
         (0..1000).for_each(|index| telling.push(now + Duration::from_millis(index), &failed(index)));
-        telling.push(now, &Event::new(Kind::Halted, 5));
+        telling.push(now, &Event::new(EventKind::Halted, 5));
         assert_eq!(said(&mut telling), [(Some(0), 1), (Some(5), 1)], "each kind has its own pace");
         telling.push(now + PACE, &failed(1000));
         assert_eq!(said(&mut telling), [(Some(1000), 1000)]);
@@ -420,10 +421,10 @@ mod tests {
         let _listens = tracing::subscriber::set_default(Listens::default());
         let (mut telling, now) = (Telling::default(), Instant::now());
         assert!(!telling.begin(), "there is nothing to write");
-        telling.push(now, &Event::new(Kind::Stalled, 1));
+        telling.push(now, &Event::new(EventKind::Stalled, 1));
         assert!(telling.begin());
         assert_eq!(telling.take().map(|lines| lines.len()), Some(1));
-        telling.push(now, &Event::new(Kind::Halted, 1));
+        telling.push(now, &Event::new(EventKind::Halted, 1));
         assert!(!telling.begin(), "the thread that writes takes it");
         assert_eq!(telling.take().map(|lines| lines.len()), Some(1));
         assert!(telling.take().is_none() && !telling.begin());

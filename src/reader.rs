@@ -7,7 +7,7 @@
 use crate::base::guard::{drop_guarded, guarded};
 use crate::base::sync::{Arc, Mutex};
 use crate::base::time::{self, Now, Sleep};
-use crate::base::{BoxError, Error, Index, caught::Failure, clock::Clock};
+use crate::base::{BoxError, Error, Index, caught::Caught, clock::Clock};
 use crate::source::wakeup::{Bell, Rung};
 use crate::source::{Gate, Jobs, Sparse, Steps, next_of};
 use std::num::NonZero;
@@ -82,7 +82,7 @@ pub(crate) enum Then {
         next: Index,
         first: Index,
     },
-    Failed(Failure),
+    Failed(Caught),
 }
 
 impl Fetched {
@@ -131,7 +131,7 @@ pub(crate) trait ReadPort: Send + Sync + 'static {
     /// Takes the gate. Returns whether it lets through more than the source is known to have.
     fn gated(&self, gate: Gate) -> Beyond;
     /// Hears that a look failed. Returns until when the source is left alone.
-    fn look_failed(&self, failure: Failure) -> Option<Instant>;
+    fn look_failed(&self, failure: Caught) -> Option<Instant>;
 }
 
 /// Whether the gate lets through more than the source is known to have.
@@ -420,7 +420,7 @@ mod tests {
         fn gated(&self, _: Gate) -> Beyond {
             Beyond::No
         }
-        fn look_failed(&self, _: Failure) -> Option<Instant> {
+        fn look_failed(&self, _: Caught) -> Option<Instant> {
             None
         }
     }

@@ -21,7 +21,7 @@ pub(crate) mod ordered;
 pub(crate) mod worker;
 pub(crate) mod writing;
 
-use crate::base::{Index, caught::Failure, guard::drop_guarded};
+use crate::base::{Index, caught::Caught, guard::drop_guarded};
 use crate::commit::changes::Changes;
 use crate::run::worker::{Job, Report};
 
@@ -37,7 +37,7 @@ pub(crate) struct Batch<T> {
     pub(crate) jobs: Vec<Job<T>>,
     pub(crate) tickets: Vec<Ticket>,
     /// The outcome of the attempt.
-    pub(crate) outcome: Result<(), Box<Failure>>,
+    pub(crate) outcome: Result<(), Box<Caught>>,
 }
 
 /// A job that was handed out, without its value: what a report needs.
@@ -104,7 +104,7 @@ pub(crate) trait Runner<T>: Send + Sync + 'static {
     }
 
     /// Runs a batch, whose jobs are done or fail together. Leaves effects like [`run`](Self::run).
-    fn run_batch(&self, jobs: Vec<Job<T>>, _effects: &mut Changes) -> Result<(), Box<Failure>> {
+    fn run_batch(&self, jobs: Vec<Job<T>>, _effects: &mut Changes) -> Result<(), Box<Caught>> {
         debug_assert!(false, "this mode runs no batches");
         drop_guarded(jobs);
         Ok(())

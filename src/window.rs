@@ -20,7 +20,7 @@ use core::ops::RangeInclusive;
 /// Returns the reach of the failed jobs; a macro, to borrow only this field beside the retries.
 macro_rules! reach {
     ($window:ident) => {
-        $crate::window::retries::Reach { closed_from: $window.tried_again_below(), redriven: &$window.redriven }
+        $crate::window::retries::Startable { closed_from: $window.tried_again_below(), redriven: &$window.redriven }
     };
 }
 
@@ -42,7 +42,7 @@ mod retries;
 mod revoked;
 mod settings;
 
-use self::ahead::DoneAhead;
+use self::ahead::AheadJobs;
 pub use self::ahead::SaveAhead;
 use self::found::FoundGaps;
 use self::hold::{Fetch, Hold};
@@ -130,7 +130,7 @@ pub struct Window {
     read: Index,
     /// The number of new jobs that are read and have not started. Jobs done earlier do not count.
     unstarted: u64,
-    ahead: DoneAhead,
+    ahead: AheadJobs,
     in_flight: usize,
     retries: Retries,
     /// The failed jobs of an earlier life that `next` has not passed.

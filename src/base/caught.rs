@@ -7,20 +7,20 @@ use crate::base::{BoxError, error::describe};
 ///
 /// User code makes the text, so it is made before any lock is taken.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct Caught {
     pub(crate) error: BoxError,
     pub(crate) text: String,
     /// The fate that the error gives its job.
     pub(crate) verdict: Verdict,
 }
 
-impl Failure {
+impl Caught {
     pub(crate) fn boxed(error: BoxError) -> Box<Self> {
         Box::new(error.into())
     }
 }
 
-impl From<BoxError> for Failure {
+impl From<BoxError> for Caught {
     fn from(error: BoxError) -> Self {
         let (text, verdict) = (describe(&*error), verdict(&*error));
         Self { error, text, verdict }

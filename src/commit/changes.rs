@@ -73,7 +73,7 @@ impl Refused {
 }
 
 /// Numbers of records, adds and operations.
-type Ends = (u32, u32, u32);
+type Lengths = (u32, u32, u32);
 
 impl Changes {
     pub(crate) fn put(&mut self, family: FamilyId, key: &[&[u8]], value: &[u8]) -> Result<(), StoreError> {
@@ -142,7 +142,7 @@ impl Changes {
 
     /// Notes the job whose changes came after these counts, so that it can be named and removed.
     #[inline]
-    fn sign_from(&mut self, (records, _, ops): Ends, index: Index, attempt: u32) {
+    fn sign_from(&mut self, (records, _, ops): Lengths, index: Index, attempt: u32) {
         let ends = self.ends();
         let adder = Asker { index, attempt, records: records..ends.0, adds_end: ends.1, ops: ops..ends.2 };
         self.added += size_of::<Asker>();
@@ -151,7 +151,7 @@ impl Changes {
 
     /// Counts the records, adds and operations. The bound on effects keeps each far below 2^32.
     #[inline]
-    fn ends(&self) -> Ends {
+    fn ends(&self) -> Lengths {
         (self.records.count(), self.count_adds() as u32, self.ops.len() as u32)
     }
 

@@ -10,11 +10,11 @@ use std::thread::JoinHandle;
 /// user's thread, so they have a thread of their own. They are rare, so it ends when none is left.
 pub(super) struct Cleanups {
     kv: Arc<dyn Kv>,
-    owed: Mutex<Owed>,
+    owed: Mutex<OwedCleanup>,
 }
 
 #[derive(Default)]
-struct Owed {
+struct OwedCleanup {
     chores: VecDeque<Cleanup>,
     /// True while a thread takes chores.
     running: bool,

@@ -4,7 +4,7 @@
 use crate::base::Error;
 use crate::base::sync::{AtomicBool, Ordering};
 use crate::commit::{adds::Add, counter};
-use crate::kv::batch::{Batch, FamilyId, Record};
+use crate::kv::batch::{Batch, FamilyId, RowChange};
 use crate::kv::{Family, TABLES};
 use foldhash::fast::RandomState;
 use std::collections::HashMap;
@@ -160,7 +160,7 @@ impl Cells {
     /// Takes over the values that a record sets, since jobs may add under the same key. `was` is
     /// shown the previous state of each counter that changes.
     #[inline]
-    pub(super) fn note(&mut self, record: Record<'_>, mut was: impl FnMut(At, Cell)) {
+    pub(super) fn note(&mut self, record: RowChange<'_>, mut was: impl FnMut(At, Cell)) {
         match touched(record) {
             Touched::Row(family, key, value) => {
                 if let Some(at) = self.find(family, key) {
@@ -228,10 +228,10 @@ impl Cleared<'_> {
     }
 }
 
-fn touched(record: Record<'_>) -> Touched<'_> {
+fn touched(record: RowChange<'_>) -> Touched<'_> {
     match record {
-        Record::Put { family, key, value } => Touched::Row(family, key, Some(value)),
-        Record::Delete { family, key } => Touched::Row(family, key, None),
-        Record::DeleteRange { family, from, to } => Touched::Range(Cleared { family, from, to }),
+        RowChange::Put { family, key, value } => Touched::Row(family, key, Some(value)),
+        RowChange::Delete { family, key } => Touched::Row(family, key, None),
+        RowChange::DeleteRange { family, from, to } => Touched::Range(Cleared { family, from, to }),
     }
 }

@@ -9,7 +9,7 @@ use crate::commit::participant::{Participant, Tails, TailsMark};
 use crate::commit::{adds::Add, counter, refusal::Refusal, statements::Manner};
 #[cfg(any(test, feature = "seam"))]
 use crate::kv::batch::Batch;
-use crate::kv::batch::{FamilyId, Record};
+use crate::kv::batch::{FamilyId, RowChange};
 use crate::kv::{Family, Kv, statement::NotCommitted};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -189,15 +189,15 @@ impl<'a> Draft<'a> {
         }
         for record in changes.records().records() {
             match record {
-                Record::Put { family, key, value } => self.overlay.put(family, &[key], &[value])?,
-                Record::Delete { family, key } => self.overlay.delete(family, &[key])?,
-                Record::DeleteRange { family, from, to: [] } => {
+                RowChange::Put { family, key, value } => self.overlay.put(family, &[key], &[value])?,
+                RowChange::Delete { family, key } => self.overlay.delete(family, &[key])?,
+                RowChange::DeleteRange { family, from, to: [] } => {
                     let emptied = changes.emptied().iter().find(|emptied| emptied.id == family);
                     if let Some(end) = emptied.map(|family| self.end_of(family)).transpose()?.flatten() {
                         self.overlay.delete_range(family, from, &end)?;
                     }
                 }
-                Record::DeleteRange { family, from, to } => self.overlay.delete_range(family, from, to)?,
+                RowChange::DeleteRange { family, from, to } => self.overlay.delete_range(family, from, to)?,
             }
         }
         Ok(())
@@ -218,7 +218,7 @@ impl<'a> Draft<'a> {
             {
                 self.looked_at += 1;
             }
-            if let Record::Put { family: other, key, .. } = record
+            if let RowChange::Put { family: other, key, .. } = record
                 && other == family.id
                 && highest.key.as_deref().is_none_or(|highest| highest < key)
             {

@@ -4,7 +4,7 @@ use crate::base::sync::{RwLock, RwLockWriteGuard};
 use crate::base::{BoxError, error::StoreError};
 use crate::commit::counter_cache::CounterCache;
 use crate::commit::statements::{InBatch, Manner};
-use crate::kv::batch::{Batch, FamilyId, Mark, Record, Records};
+use crate::kv::batch::{Batch, BatchMark, FamilyId, Records, RowChange};
 use crate::kv::{Deletion, Family, KeyRange, Kv, Order, Scan, statement::NotCommitted};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -27,7 +27,7 @@ pub struct Overlay<'a> {
 
 /// A state of the batch to restore.
 pub(super) struct OverlayMark {
-    batch: Mark,
+    batch: BatchMark,
     statements: usize,
 }
 
@@ -176,11 +176,11 @@ impl Changed {
     fn learn(&mut self, family: FamilyId, batch: &Batch) {
         for (position, record) in batch.records_from(self.until).filter(|(_, record)| record.family() == family) {
             match record {
-                Record::Put { key, .. } | Record::Delete { key, .. } => match self.keys.get_mut(key) {
+                RowChange::Put { key, .. } | RowChange::Delete { key, .. } => match self.keys.get_mut(key) {
                     Some(positions) => positions.push(position),
                     None => drop(self.keys.insert(key.to_vec(), vec![position])),
                 },
-                Record::DeleteRange { from, to, .. } => {
+                RowChange::DeleteRange { from, to, .. } => {
                     self.ranges.push(DeletedRange { position, from: from.to_vec(), to: to.to_vec() });
                 }
             }
@@ -194,7 +194,7 @@ impl Changed {
             return;
         }
         for (_, record) in batch.records_from(position).filter(|(_, record)| record.family() == family) {
-            if let Record::Put { key, .. } | Record::Delete { key, .. } = record
+            if let RowChange::Put { key, .. } | RowChange::Delete { key, .. } = record
                 && let Some(positions) = self.keys.get_mut(key)
             {
                 // Binary search: a failed intent pays only for its own changes of a row.
@@ -215,8 +215,8 @@ impl Changed {
         let deletes = |range: &&DeletedRange| range.from.as_slice() <= key && key < range.to.as_slice();
         let deleted = self.ranges.iter().filter(deletes).map(|range| range.position).max();
         match batch.records_from(record.max(deleted)?).next()?.1 {
-            Record::Put { value, .. } => Some(Some(value)),
-            Record::Delete { .. } | Record::DeleteRange { .. } => Some(None),
+            RowChange::Put { value, .. } => Some(Some(value)),
+            RowChange::Delete { .. } | RowChange::DeleteRange { .. } => Some(None),
         }
     }
 }

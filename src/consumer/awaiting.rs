@@ -3,7 +3,7 @@
 use super::{Consumer, Handle};
 use crate::base::{Error, Index, sync::Arc, wakers::within};
 use crate::driver::end_condition::OutOfReach;
-use crate::driver::handlers::control::{Control, Place};
+use crate::driver::handlers::control::{Control, WaiterKey};
 use crate::observe::status::Ended;
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -33,7 +33,7 @@ impl Handle {
     /// If the runtime was built without [`enable_time`](tokio::runtime::Builder::enable_time), or
     /// there is none. Timeouts of zero and of [`Duration::MAX`] need neither.
     pub async fn wait_for_async(&self, index: Index, timeout: Duration) -> bool {
-        let mut waits = Waits { control: self.control.clone(), index, place: None };
+        let mut waits = AwaitedConsumer { control: self.control.clone(), index, place: None };
         match within(timeout, poll_fn(|context| waits.poll(context))).await {
             Some(has_come) => has_come,
             None => self.control.wait_for(index, Duration::ZERO),
@@ -64,7 +64,7 @@ impl Consumer {
     /// [`start_async`](crate::Builder::start_async) it is [`Error::Config`]: there it only requests
     /// the stop, and does not wait.
     pub fn stop_async(self) -> impl Future<Output = Result<(), Error>> + Send + 'static {
-        let leaving = Leaving(Some(self));
+        let leaving = LeavingConsumer(Some(self));
         async move {
             leaving.control().inspect(|control| control.request_stop());
             leaving.end(None).await
@@ -85,7 +85,7 @@ impl Consumer {
     /// If the runtime was built without [`enable_time`](tokio::runtime::Builder::enable_time), or
     /// there is none.
     pub fn stop_within_async(self, limit: Duration) -> impl Future<Output = Result<(), Error>> + Send + 'static {
-        let leaving = Leaving(Some(self));
+        let leaving = LeavingConsumer(Some(self));
         async move {
             leaving.control().inspect(|control| control.request_stop());
             leaving.end(Some(limit)).await
@@ -101,7 +101,7 @@ impl Consumer {
     /// The errors of [`join`](Self::join), and in a job of this same consumer [`Error::Config`], as
     /// [`stop_async`](Self::stop_async) returns it.
     pub fn join_async(self) -> impl Future<Output = Result<(), Error>> + Send + 'static {
-        let leaving = Leaving(Some(self));
+        let leaving = LeavingConsumer(Some(self));
         async move {
             leaving.control().inspect(|control| control.heed_ended_upstreams(OutOfReach::Fail));
             leaving.end(None).await
@@ -111,9 +111,9 @@ impl Consumer {
 
 /// A consumer that a future owns until its end. If the future is dropped earlier, the consumer is
 /// let go without waiting: its destructor would block a thread of the runtime.
-struct Leaving(Option<Consumer>);
+struct LeavingConsumer(Option<Consumer>);
 
-impl Leaving {
+impl LeavingConsumer {
     fn control(&self) -> Option<&dyn Control> {
         self.0.as_ref().map(|consumer| &*consumer.control)
     }
@@ -131,25 +131,25 @@ impl Leaving {
     }
 }
 
-impl Drop for Leaving {
+impl Drop for LeavingConsumer {
     fn drop(&mut self) {
         self.0.take().into_iter().for_each(Consumer::let_go);
     }
 }
 
-struct Waits {
+struct AwaitedConsumer {
     control: Arc<dyn Control>,
     index: Index,
-    place: Option<Place>,
+    place: Option<WaiterKey>,
 }
 
-impl Waits {
+impl AwaitedConsumer {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<bool> {
         self.control.poll_wait_for(self.index, &mut self.place, context.waker())
     }
 }
 
-impl Drop for Waits {
+impl Drop for AwaitedConsumer {
     fn drop(&mut self) {
         self.control.wait_for_no_more(self.place.take());
     }

@@ -11,7 +11,7 @@ use crate::base::Error;
 use crate::base::clock::{Clock, Waits};
 use crate::base::config::{self, OnExhausted};
 use crate::base::sync::{Arc, Mutex};
-use crate::driver::tenure::{Refusal, fenced};
+use crate::driver::tenure::{NameInUse, fenced};
 use crate::driver::{Calls, Core, Driver, Recovered, Timeouts, writing::Writing};
 use crate::notifier::notify;
 #[cfg(feature = "metrics")]
@@ -98,7 +98,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let checked = Checked { mode, settings, limits, keeps };
         let acquired = match acquire(&mut self.progress, keeps, &unstarted.tenure) {
             Err(error) if self.standby => {
-                return self.stand_by(checked, Refusal::of(error)?, commits, runner, unstarted);
+                return self.stand_by(checked, NameInUse::of(error)?, commits, runner, unstarted);
             }
             acquired => acquired?,
         };

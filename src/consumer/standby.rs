@@ -4,7 +4,7 @@ use super::acquire::{Acquired, acquire};
 use super::launch::{Assembled, Checked, Handed, Opened, hand_over, spawn};
 use super::{Builder, Consumer, inspect::Unstarted};
 use crate::base::{Error, config, error::describe, guard::drop_guarded, sync::Arc, time::Now};
-use crate::driver::tenure::{Refusal, is_outage};
+use crate::driver::tenure::{NameInUse, is_outage};
 use crate::driver::{Driver, handlers::standby::Takeover};
 #[cfg(feature = "metrics")]
 use crate::observe::metrics;
@@ -80,7 +80,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     pub(super) fn stand_by<R>(
         mut self,
         checked: Checked,
-        refusal: Refusal,
+        refusal: NameInUse,
         commits: Option<Box<dyn Commits<P>>>,
         runner: R,
         mut unstarted: Unstarted,
@@ -179,7 +179,7 @@ where
             self.due = now.get() + self.driver.waits_out(&error, now);
             return Ok(());
         }
-        let refusal = Refusal::of(error)?;
+        let refusal = NameInUse::of(error)?;
         self.due = now.get() + refusal.pause();
         self.driver.waits_on(refusal, now);
         Ok(())

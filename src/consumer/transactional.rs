@@ -4,7 +4,7 @@ use super::{Builder, Consumer};
 use crate::base::{BoxError, Error, sync::Arc};
 use crate::effects::Effects;
 use crate::progress::StoreProgress;
-use crate::run::{direct::Transactional, mode::Mode, worker::Job};
+use crate::run::{direct::TransactionalMode, mode::Mode, worker::Job};
 use crate::source::Jobs;
 
 impl<J: Jobs> Builder<J, StoreProgress> {
@@ -60,7 +60,7 @@ impl<J: Jobs> Builder<J, StoreProgress> {
         let store = self.progress.store().home();
         self.launch(Mode::Transactional, move |driver, settings| {
             let limit = settings.effects.unwrap_or(usize::MAX);
-            Arc::new(Transactional { work: run, store, limit, spans: driver.spans() })
+            Arc::new(TransactionalMode { work: run, store, limit, spans: driver.spans() })
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-type NameGuard = Box<dyn Any + Send>;
+type AnyGuard = Box<dyn Any + Send>;
 
 /// The state of a crew that changes together with the work, under the lock of the work.
 pub struct Roster {
@@ -15,7 +15,7 @@ pub struct Roster {
     owned: bool,
     /// True once there is no more work to come.
     over: bool,
-    name: Option<NameGuard>,
+    name: Option<AnyGuard>,
     /// The user's values that are left at the end. A thread of the crew drops them, since a
     /// destructor may do anything, even stop this consumer, and must hold up no other thread.
     garbage: Option<Box<dyn Any + Send>>,
@@ -30,7 +30,7 @@ pub(super) struct Left {
     /// True if no member is left.
     pub(super) last: bool,
     /// The name, if nothing uses it any more.
-    pub(super) name: Option<NameGuard>,
+    pub(super) name: Option<AnyGuard>,
 }
 
 /// The roster with only the owner.
@@ -42,7 +42,7 @@ impl Default for Roster {
 
 impl Roster {
     /// Keeps the name in use until all members have left.
-    pub fn keep_name(&mut self, name: NameGuard) {
+    pub fn keep_name(&mut self, name: AnyGuard) {
         self.name = Some(name);
     }
 
@@ -74,7 +74,7 @@ impl Roster {
     }
 
     /// Gives the name away if no member is present and no token is out.
-    pub(crate) fn release_name(&mut self, tokens: usize) -> Option<NameGuard> {
+    pub(crate) fn release_name(&mut self, tokens: usize) -> Option<AnyGuard> {
         if self.present == 0 && tokens == 0 { self.name.take() } else { None }
     }
 

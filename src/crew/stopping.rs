@@ -26,13 +26,13 @@ struct Marks {
 
 /// The flags that jobs on a thread, or in a task, read.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct StopFlags {
     stopping: Stopping,
     overdue: Option<Overdue>,
 }
 
 thread_local! {
-    static OF_THIS_THREAD: RefCell<Option<Asked>> = const { RefCell::new(None) };
+    static OF_THIS_THREAD: RefCell<Option<StopFlags>> = const { RefCell::new(None) };
 }
 
 impl Stopping {
@@ -46,7 +46,7 @@ impl Stopping {
 
     /// Lets jobs on the calling thread read this flag from now on.
     pub(crate) fn ask_here(self) {
-        let asked = Asked { stopping: self, overdue: None };
+        let asked = StopFlags { stopping: self, overdue: None };
         let _gone_at_its_end = OF_THIS_THREAD.try_with(|here| here.replace(Some(asked)));
     }
 }
@@ -77,7 +77,7 @@ impl Overdue {
     /// Sets the flag of the attempt that begins on the calling thread, or none after its last
     /// attempt.
     pub(crate) fn set_here(overdue: Option<Self>) {
-        let set = |here: &RefCell<Option<Asked>>| {
+        let set = |here: &RefCell<Option<StopFlags>>| {
             if let Some(asked) = here.borrow_mut().as_mut() {
                 asked.overdue = overdue;
             }
@@ -101,10 +101,10 @@ impl Overdue {
 /// Lets jobs on the calling thread read other flags until dropped. The flags move into the thread
 /// meanwhile, so that no counter changes.
 #[cfg(feature = "tokio")]
-pub(crate) struct Lent<'a>(&'a mut Option<Asked>);
+pub(crate) struct LentFlags<'a>(&'a mut Option<StopFlags>);
 
 #[cfg(feature = "tokio")]
-impl Asked {
+impl StopFlags {
     pub(crate) fn new(stopping: Stopping, overdue: Option<Overdue>) -> Self {
         Self { stopping, overdue }
     }
@@ -115,26 +115,26 @@ impl Asked {
     }
 
     /// Lends these flags to the calling thread.
-    pub(crate) fn lend_here(flags: &mut Option<Self>) -> Lent<'_> {
+    pub(crate) fn lend_here(flags: &mut Option<Self>) -> LentFlags<'_> {
         swap_here(flags);
-        Lent(flags)
+        LentFlags(flags)
     }
 }
 
 #[cfg(feature = "tokio")]
-impl Drop for Lent<'_> {
+impl Drop for LentFlags<'_> {
     fn drop(&mut self) {
         swap_here(self.0);
     }
 }
 
 #[cfg(feature = "tokio")]
-fn swap_here(flags: &mut Option<Asked>) {
+fn swap_here(flags: &mut Option<StopFlags>) {
     let _gone_at_its_end = OF_THIS_THREAD.try_with(|here| std::mem::swap(&mut *here.borrow_mut(), flags));
 }
 
 /// True if the calling thread is a worker of a consumer that stops, or runs an overdue attempt.
 pub(crate) fn here() -> bool {
-    let ask = |asked: &Asked| asked.stopping.has_begun() || asked.overdue.as_ref().is_some_and(Overdue::has_begun);
+    let ask = |asked: &StopFlags| asked.stopping.has_begun() || asked.overdue.as_ref().is_some_and(Overdue::has_begun);
     OF_THIS_THREAD.try_with(|here| here.borrow().as_ref().is_some_and(ask)).unwrap_or(false)
 }

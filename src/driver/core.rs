@@ -12,11 +12,11 @@ use super::{
     explain::View, flights::Flight, reading::Reading, running::Running, saving::Saving, tenure::Tenancy,
     watching::Watching,
 };
-use crate::base::{BoxError, Index, caught::Failure, clock::Clock, guard::Guarded, retry::Retry, sync::Arc, time::Now};
+use crate::base::{BoxError, Index, caught::Caught, clock::Clock, guard::Guarded, retry::Retry, sync::Arc, time::Now};
 use crate::crew::Roster;
 use crate::crew::workers::{Demand, Wake, Workers};
 use crate::observe::status::{State, Status};
-use crate::observe::{Event, Kind, observers::Notice, strip::Strip};
+use crate::observe::{Event, EventKind, observers::Notice, strip::Strip};
 use crate::reader::Ask;
 use crate::run::OnJobDone;
 use crate::window::{Action, Limits, Window};
@@ -203,7 +203,7 @@ impl Core {
 
     /// Takes the failure of an attempt. Returns a user's value, to be dropped without the lock.
     #[cold]
-    pub(super) fn attempt_failed(&mut self, flight: Flight, failure: Failure, now: &Now) -> Option<BoxError> {
+    pub(super) fn attempt_failed(&mut self, flight: Flight, failure: Caught, now: &Now) -> Option<BoxError> {
         let (failed_jobs, mut at) = self.failed_jobs(now);
         let surplus = failed_jobs.attempt_failed(flight.index, flight.attempt, failure, &mut at);
         self.hold_turn();
@@ -294,8 +294,14 @@ impl Core {
         self.out.telling.end();
         let error = self.ending.halted.as_deref().map(|(_, text)| text.clone());
         let index = self.window.last_processed();
-        let event =
-            Event { kind: Kind::Ended, index, attempt: None, error: error.as_deref(), elapsed: None, source: None };
+        let event = Event {
+            kind: EventKind::Ended,
+            index,
+            attempt: None,
+            error: error.as_deref(),
+            elapsed: None,
+            source: None,
+        };
         self.out.tell(&event, now);
         if self.out.is_observed() {
             self.measure(now);

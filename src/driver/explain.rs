@@ -18,12 +18,12 @@ use std::time::{Duration, Instant};
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// The time of a status, and how long a call may take before the status names it.
-struct Moment<'a> {
+struct StatusTime<'a> {
     now: &'a Now,
     patience: Duration,
 }
 
-impl Moment<'_> {
+impl StatusTime<'_> {
     /// Returns how long a call has taken, if that is too long.
     fn silence(&self, since: Option<Instant>) -> Option<Duration> {
         let silence = self.now.get().saturating_duration_since(since?);
@@ -50,7 +50,7 @@ pub(super) struct View<'a> {
 impl View<'_> {
     pub(super) fn status(&self, now: &Now) -> Status {
         let patience = SILENCE.min(self.stalls.pause());
-        self.status_with(self.blocked(&Moment { now, patience }), now)
+        self.status_with(self.blocked(&StatusTime { now, patience }), now)
     }
 
     /// Returns the status of a watermark that has not moved for too long. If there is no other
@@ -58,7 +58,7 @@ impl View<'_> {
     pub(super) fn stalled_status(&self, now: &Now) -> Status {
         match self.status(now) {
             Status { blocked: Blocked::No, .. } => {
-                self.status_with(self.blocked(&Moment { now, patience: Duration::ZERO }), now)
+                self.status_with(self.blocked(&StatusTime { now, patience: Duration::ZERO }), now)
             }
             status => status,
         }
@@ -127,7 +127,7 @@ impl View<'_> {
     }
 
     /// Returns the one thing that the watermark waits for.
-    fn blocked(&self, at: &Moment<'_>) -> Blocked {
+    fn blocked(&self, at: &StatusTime<'_>) -> Blocked {
         let window = self.window;
         let index = window.lowest_undone();
         if let Some((index, error)) = self.ending.halted.as_deref() {
@@ -177,7 +177,7 @@ impl View<'_> {
         self.blocked_by_source(at)
     }
 
-    fn blocked_by_retry(&self, index: Index, failed: &Failed, at: &Moment<'_>) -> Blocked {
+    fn blocked_by_retry(&self, index: Index, failed: &Failed, at: &StatusTime<'_>) -> Blocked {
         let retry_in = failed.due.saturating_duration_since(at.now.get());
         match (&failed.unread, self.source_silence(at), self.blocked_by_threads(at)) {
             (Some(unread), ..) => self.unread(unread, index),
@@ -207,7 +207,7 @@ impl View<'_> {
     /// Returns the reason if a job could start, but no thread has taken it for too long. All
     /// threads are then in user code outside of a job, such as a destructor after the report or the
     /// start of a deferred job.
-    fn blocked_by_threads(&self, at: &Moment<'_>) -> Option<Blocked> {
+    fn blocked_by_threads(&self, at: &StatusTime<'_>) -> Option<Blocked> {
         let busy = self.workers.all_busy(self.window.limits().max_processing).filter(|_| self.window.can_run())?;
         // A thread that came back since then would have taken the job.
         let elapsed: Duration = at.now.coarse().duration_since(self.workers.last_taken()?).into();
@@ -215,7 +215,7 @@ impl View<'_> {
     }
 
     /// Returns the reason while finished jobs are saved. Only a save that takes long is named.
-    fn blocked_by_save(&self, at: &Moment<'_>) -> Blocked {
+    fn blocked_by_save(&self, at: &StatusTime<'_>) -> Blocked {
         let Some(silence) = at.silence(self.saving.under_way.since) else { return Blocked::No };
         let error = match self.saving.writing.as_ref().and_then(|writing| writing.under_way()) {
             Some((jobs, lowest)) => {
@@ -228,7 +228,7 @@ impl View<'_> {
 
     /// Returns the reason while a suspect of a crash is about to run alone. Once nothing else is in
     /// flight, a save counts its crash, and then the job is read.
-    fn blocked_by_alone(&self, index: Index, at: &Moment<'_>) -> Blocked {
+    fn blocked_by_alone(&self, index: Index, at: &StatusTime<'_>) -> Blocked {
         if self.window.in_flight() > 0 {
             return Blocked::Alone { index };
         }
@@ -240,14 +240,14 @@ impl View<'_> {
     }
 
     /// Returns the reason after the end: threads may still be running.
-    fn blocked_by_end(&self, at: &Moment<'_>) -> Blocked {
+    fn blocked_by_end(&self, at: &StatusTime<'_>) -> Blocked {
         match at.silence(Some(self.stalls.since)).filter(|_| !self.is_gone) {
             Some(elapsed) => Blocked::Leaving { elapsed },
             None => Blocked::No,
         }
     }
 
-    fn blocked_by_source(&self, at: &Moment<'_>) -> Blocked {
+    fn blocked_by_source(&self, at: &StatusTime<'_>) -> Blocked {
         let window = self.window;
         let index = window.lowest_undone();
         if let Some(error) = &self.reading.look_error {
@@ -308,7 +308,7 @@ impl View<'_> {
     }
 
     /// Returns how long a call into the source has taken, if that is too long.
-    fn source_silence(&self, at: &Moment<'_>) -> Option<Duration> {
+    fn source_silence(&self, at: &StatusTime<'_>) -> Option<Duration> {
         at.silence(self.reading.call.into_iter().chain(self.reading.look).min())
     }
 

@@ -20,9 +20,9 @@ pub(super) use self::records::Brief;
 use self::records::Records;
 pub(crate) use self::records::{ParkedNews, Recovered};
 use super::outbox::{Ctx, Outbox};
-use crate::base::{BoxError, Error, Index, caught::Failure, failure::Verdict, retry::Retry, time::Now};
+use crate::base::{BoxError, Error, Index, caught::Caught, failure::Verdict, retry::Retry, time::Now};
 use crate::commit::changes::Changes;
-use crate::observe::{Event, Kind, observers::Notice};
+use crate::observe::{Event, EventKind, observers::Notice};
 use crate::progress::ParkedRecord;
 use crate::window::{Limits, Window};
 use std::ops::RangeInclusive;
@@ -101,7 +101,7 @@ impl FailedJobs {
         let attempt = self.failures.begin_attempt(index);
         // A job that was only deferred runs for the first time.
         self.retries += u64::from(attempt > 1);
-        out.tell(&Event::new(Kind::Retried, index).attempt(attempt), now);
+        out.tell(&Event::new(EventKind::Retried, index).attempt(attempt), now);
         attempt
     }
 
@@ -111,7 +111,7 @@ impl FailedJobs {
         &mut self,
         index: Index,
         attempt: u32,
-        failure: Failure,
+        failure: Caught,
         at: &mut Ctx<'_>,
     ) -> Option<BoxError> {
         let is_redriven = at.window.is_redriven(index);
@@ -132,13 +132,13 @@ impl FailedJobs {
         &mut self,
         index: Index,
         attempt: u32,
-        failure: Failure,
+        failure: Caught,
         at: &mut Ctx<'_>,
     ) -> Option<BoxError> {
         // It is not retried, so the watermark never passes it.
         at.out.waiters |= at.window.is_stopping();
         if let Verdict::Defer(delay) = failure.verdict {
-            at.tell(&Event::new(Kind::Deferred, index).attempt(attempt).error(&failure.text));
+            at.tell(&Event::new(EventKind::Deferred, index).attempt(attempt).error(&failure.text));
             self.defer(index, attempt, failure.text, delay, at);
             return Some(failure.error);
         }
@@ -152,7 +152,7 @@ impl FailedJobs {
         let Some(pause) = again else {
             return self.exhausted(index, attempt, failure, at);
         };
-        at.tell(&Event::new(Kind::AttemptFailed, index).attempt(attempt).error(&failure.text));
+        at.tell(&Event::new(EventKind::AttemptFailed, index).attempt(attempt).error(&failure.text));
         self.note_attempt(index, attempt, &failure.text, at);
         let pause = self.quarantine.back_off(index, pause, at.now);
         self.failures.note(index, attempt, failure.text, pause, at.now);
@@ -176,7 +176,7 @@ impl FailedJobs {
         &mut self,
         index: Index,
         attempt: u32,
-        failure: Failure,
+        failure: Caught,
         at: &mut Ctx<'_>,
     ) -> Option<BoxError> {
         // Without a runtime every job fails, so none is parked.
@@ -190,7 +190,7 @@ impl FailedJobs {
         };
         self.forget_attempts(index, at);
         self.failures.forget(index);
-        at.tell(&Event::new(Kind::Exhausted, index).attempt(attempt).error(&failure.text));
+        at.tell(&Event::new(EventKind::Exhausted, index).attempt(attempt).error(&failure.text));
         let why_not_parked = self.records.why_not_parked();
         let text = format!("job {index} failed in attempt {attempt}: {}{why_not_parked}", failure.text);
         at.never_reaches(index);
@@ -202,9 +202,9 @@ impl FailedJobs {
         &mut self,
         index: Index,
         attempt: u32,
-        failure: Failure,
+        failure: Caught,
         at: &mut Ctx<'_>,
-    ) -> Result<Option<BoxError>, Failure> {
+    ) -> Result<Option<BoxError>, Caught> {
         if !self.records.has_room(index) || !at.window.handle_parked(index) {
             return Err(failure);
         }
@@ -212,7 +212,7 @@ impl FailedJobs {
         self.outlived(index, at.window);
         self.quarantine.no_suspect(index, at.window);
         self.records.note_parked(index, attempt, &failure.text, &self.failures, at);
-        at.tell(&Event::new(Kind::Parked, index).attempt(attempt).error(&failure.text));
+        at.tell(&Event::new(EventKind::Parked, index).attempt(attempt).error(&failure.text));
         at.out.notice(|| Notice::Parked { index, attempt, error: failure.text.clone() });
         Ok(Some(failure.error))
     }
@@ -226,14 +226,14 @@ impl FailedJobs {
         if self.records.is_parked(index) {
             self.records.note_parked(index, attempt, text, &self.failures, at);
         }
-        at.tell(&Event::new(Kind::RedriveFailed, index).attempt(attempt).error(text));
+        at.tell(&Event::new(EventKind::RedriveFailed, index).attempt(attempt).error(text));
     }
 
     /// Updates the record of a redriven job whose effects cannot be written.
     pub(super) fn redrive_refused(&mut self, index: Index, attempt: u32, text: &str, at: &mut Ctx<'_>) {
         self.records.stay(index);
         self.records.note_parked(index, attempt, text, &self.failures, at);
-        at.tell(&Event::new(Kind::RedriveFailed, index).attempt(attempt).error(text));
+        at.tell(&Event::new(EventKind::RedriveFailed, index).attempt(attempt).error(text));
     }
 
     /// Writes, with the next save, the record of a job to be retried, if attempts outlive the
@@ -333,7 +333,7 @@ impl FailedJobs {
         self.outlived(index, at.window);
         self.quarantine.no_suspect(index, at.window);
         self.records.note_parked(index, attempts, error, &self.failures, at);
-        at.tell(&Event::new(Kind::RedriveFailed, index).attempt(attempts).error(error));
+        at.tell(&Event::new(EventKind::RedriveFailed, index).attempt(attempts).error(error));
     }
 
     /// Forgets a failed job that has become a gap, which the window has passed. A suspect may have
@@ -347,7 +347,7 @@ impl FailedJobs {
         self.quarantine.no_suspect(index, at.window);
         at.out.turn = true;
         if has_run {
-            at.tell(&Event::new(Kind::Gone, index).attempt(attempt));
+            at.tell(&Event::new(EventKind::Gone, index).attempt(attempt));
         }
     }
 
@@ -422,7 +422,7 @@ impl FailedJobs {
 }
 
 /// True if no attempt can run, since the runtime is gone.
-fn is_without_runtime(failure: &Failure) -> bool {
+fn is_without_runtime(failure: &Caught) -> bool {
     matches!(failure.error.downcast_ref(), Some(Error::Runtime))
 }
 
@@ -434,5 +434,5 @@ fn tell_of_death(recovered: &Recovered, at: &mut Ctx<'_>) {
         0 => format!("jobs up to {last} may have been in flight"),
         _ => format!("jobs up to {last} may have been in flight; jobs that run alone: {suspects}"),
     };
-    at.tell(&Event::new(Kind::Died, at.window.lowest_undone()).error(&text));
+    at.tell(&Event::new(EventKind::Died, at.window.lowest_undone()).error(&text));
 }

@@ -113,16 +113,16 @@ impl HandoffBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{caught::Failure, time::coarse};
+    use crate::base::{caught::Caught, time::coarse};
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    fn report(token: usize, index: Index, outcome: Result<(), Box<Failure>>) -> Option<Report> {
+    fn report(token: usize, index: Index, outcome: Result<(), Box<Caught>>) -> Option<Report> {
         Some(Report { token, index, outcome })
     }
 
-    fn failed() -> Result<(), Box<Failure>> {
-        Err(Failure::boxed("refused".into()))
+    fn failed() -> Result<(), Box<Caught>> {
+        Err(Caught::boxed("refused".into()))
     }
 
     #[test]

@@ -9,9 +9,9 @@ mod handoff;
 use super::*;
 use crate::base::sync::{explore, spawn};
 use crate::base::time::{Sleep, model};
-use crate::base::{BoxError, Index, caught::Failure, retry::Retry};
+use crate::base::{BoxError, Index, caught::Caught, retry::Retry};
 use crate::commit::changes::Changes;
-use crate::driver::{handlers::control::Control, name_released::Waits, tenure::Refusal};
+use crate::driver::{handlers::control::Control, name_released::OnStandby, tenure::NameInUse};
 use crate::progress::{MemoryProgress, Progress, SavePort};
 use crate::reader::{Reader, SharedSource};
 use crate::run::worker::{Done, Job, Report, Reported};
@@ -24,13 +24,13 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// A source whose job at an index is the index.
-struct Numbers {
+struct IndexSource {
     jobs: u64,
     /// True if workers may read.
     quick: bool,
 }
 
-impl Jobs for Numbers {
+impl Jobs for IndexSource {
     type Job = Index;
 
     fn head(&self) -> Result<Option<Index>, BoxError> {
@@ -57,9 +57,9 @@ impl Jobs for Numbers {
 }
 
 /// Rings the reader's bell for each save, since one thread makes the steps of both.
-struct Rings<S>(S, Arc<Bell>);
+struct RingsReader<S>(S, Arc<Bell>);
 
-impl<S: Saves> Saves for Rings<S> {
+impl<S: Saves> Saves for RingsReader<S> {
     fn save(&self, desk: Arc<dyn SavePort>, hurry: bool) {
         self.0.save(desk, hurry);
         self.1.work();
@@ -103,12 +103,12 @@ impl Saves for Helped {
     }
 }
 
-enum Saving {
+enum SavingSteps {
     Thread(Saver<MemoryProgress>),
     Store(Helped),
 }
 
-impl Saving {
+impl SavingSteps {
     /// Saves what is due, and lets time pass until then.
     fn save(&mut self) {
         match self {
@@ -153,7 +153,7 @@ impl Runner<Index> for Together {
         true
     }
 
-    fn run_batch(&self, jobs: Vec<Job<Index>>, _: &mut Changes) -> Result<(), Box<Failure>> {
+    fn run_batch(&self, jobs: Vec<Job<Index>>, _: &mut Changes) -> Result<(), Box<Caught>> {
         let mut counts = self.0.lock();
         counts.1 = counts.1.max(jobs.len());
         jobs.iter().for_each(|job| counts.0[job.index as usize] += 1);
@@ -162,9 +162,9 @@ impl Runner<Index> for Together {
 }
 
 /// Gives each job to the thread that waits for it.
-struct Handed(Mutex<Option<Done>>, Arc<dyn Reported>);
+struct HandedJobs(Mutex<Option<Done>>, Arc<dyn Reported>);
 
-impl Runner<Index> for Handed {
+impl Runner<Index> for HandedJobs {
     fn run(&self, Assignment { token, job }: Assignment<Index>, _: &mut Changes) -> Option<Report> {
         *self.0.lock() = Some(Done::new(self.1.clone(), token, job.index));
         None
@@ -175,15 +175,15 @@ impl Runner<Index> for Handed {
 struct Model {
     driver: Arc<Driver>,
     reader: Reader,
-    saving: Saving,
+    saving: SavingSteps,
 }
 
 impl Model {
     fn new(jobs: u64, workers: usize, max_processing: usize) -> Self {
-        Self::with(Numbers { jobs, quick: false }, workers, max_processing, false)
+        Self::with(IndexSource { jobs, quick: false }, workers, max_processing, false)
     }
 
-    fn with(jobs: Numbers, workers: usize, max_processing: usize, helps: bool) -> Self {
+    fn with(jobs: IndexSource, workers: usize, max_processing: usize, helps: bool) -> Self {
         model::begin();
         let mut window = Window::begin(0, Limits { max_processing, max_search_ahead: 2 });
         window.stop_at(jobs.jobs - 1);
@@ -193,13 +193,13 @@ impl Model {
         let bell = Arc::<Bell>::default();
         let (saves, saving): (Arc<dyn Saves>, _) = if helps {
             let store = Helped::default();
-            (Arc::new(Rings(store.clone(), bell.clone())), Saving::Store(store))
+            (Arc::new(RingsReader(store.clone(), bell.clone())), SavingSteps::Store(store))
         } else {
             let mut progress = MemoryProgress::new();
             assert_eq!(progress.acquire().unwrap(), None);
             let (handle, saver): (SaverHandle, _) =
                 saver(Arc::new(Mutex::new(progress)), Keeps::Watermark, Clock::default());
-            (Arc::new(Rings(handle, bell.clone())), Saving::Thread(saver))
+            (Arc::new(RingsReader(handle, bell.clone())), SavingSteps::Thread(saver))
         };
         let driver = Driver::new(core, bell.clone(), Watermark::new(), saves);
         let source = Arc::new(SharedSource::new(jobs, Clock::default()));
@@ -255,19 +255,19 @@ fn loom_each_job_runs_once_and_each_thread_ends() {
 
 #[test]
 fn loom_workers_and_the_reader_take_turns_to_read() {
-    runs_each_job_once(3, 1, || Model::with(Numbers { jobs: 3, quick: true }, 1, 1, false));
+    runs_each_job_once(3, 1, || Model::with(IndexSource { jobs: 3, quick: true }, 1, 1, false));
 }
 
 #[test]
 fn loom_workers_help_the_saver_to_save() {
-    runs_each_job_once(2, 2, || Model::with(Numbers { jobs: 2, quick: false }, 2, 2, true));
+    runs_each_job_once(2, 2, || Model::with(IndexSource { jobs: 2, quick: false }, 2, 2, true));
 }
 
 #[test]
 fn loom_a_foreign_report_wakes_the_waiting_worker() {
     explore(2, || {
         let model = Model::new(2, 1, 1);
-        let handed = Arc::new(Handed(Mutex::default(), model.driver.clone()));
+        let handed = Arc::new(HandedJobs(Mutex::default(), model.driver.clone()));
         let worker = model.worker(&handed);
         let elsewhere = {
             let (driver, handed) = (model.driver.clone(), handed.clone());
@@ -389,7 +389,7 @@ fn standby() -> Arc<Driver> {
     model::begin();
     let window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 1 });
     let mut core = Core::new(window, Retry::none(), usize::MAX, model::now());
-    let refusal = Refusal::of(Error::InUse { name: "blocks".to_owned() }).expect("somebody has the name");
+    let refusal = NameInUse::of(Error::InUse { name: "blocks".to_owned() }).expect("somebody has the name");
     core.await_name(refusal, &Now::when_asked());
     Driver::waiting(core, Arc::default(), Watermark::new())
 }
@@ -409,7 +409,7 @@ fn wakes(call: impl FnOnce(&Driver) + Send + 'static) -> bool {
 
 #[test]
 fn loom_a_standby_hears_that_its_name_is_free() {
-    explore(3, || assert!(wakes(|driver| Waits::name_freed(driver, "unnamed"))));
+    explore(3, || assert!(wakes(|driver| OnStandby::name_freed(driver, "unnamed"))));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::base::{BoxError, Error, Index, sync::Arc, time::Now};
 use crate::commit::changes::Changes;
 use crate::crew::{stopping::Stopping, workers::Wake};
 use crate::observe::observers::{Notice, Observers};
-use crate::observe::{Event, Kind, Telling};
+use crate::observe::{Event, EventKind, Telling};
 use crate::window::Window;
 
 #[derive(Default)]
@@ -47,12 +47,12 @@ impl Outbox {
     /// Reports that the operating system refused a thread. Its error is not user code, so the text
     /// may be made under the lock.
     pub(super) fn tell_of_refusal(&mut self, index: Index, error: &Error, now: &Now) {
-        self.tell(&Event::new(Kind::ThreadRefused, index).error(&error.report()), now);
+        self.tell(&Event::new(EventKind::ThreadRefused, index).error(&error.report()), now);
     }
 
     /// Reports that an observer panicked.
     pub(super) fn tell_of_panic(&mut self, index: Option<Index>, panic: &str, now: &Now) {
-        let event = Event::new(Kind::ObserverPanicked, 0).error(panic);
+        let event = Event::new(EventKind::ObserverPanicked, 0).error(panic);
         self.tell(&Event { index, ..event }, now);
     }
 }
@@ -152,7 +152,7 @@ impl Ctx<'_> {
     /// Halts for the first time. `cause` is the text of the error's source, if it has one. User
     /// code makes that text, so the caller has made it without the lock.
     pub(super) fn halt_for(&mut self, index: Index, text: String, error: Error, cause: &str) {
-        let event = Event { error: Some(&text), ..Event::new(Kind::Halted, index) };
+        let event = Event { error: Some(&text), ..Event::new(EventKind::Halted, index) };
         let attempt = if let Error::Job { attempt, .. } = &error { Some(*attempt) } else { None };
         self.tell(&Event { attempt, ..event });
         self.out.notice(|| Notice::Halted { index, attempt, error: text.clone() });

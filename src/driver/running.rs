@@ -20,7 +20,7 @@ pub(crate) struct Running {
     /// The tray stays empty before this job: there were too few in a row.
     pub(super) tray_from: Index,
     /// The batches, if jobs run in batches.
-    pub(super) batches: Option<Box<Batches>>,
+    pub(super) batches: Option<Box<BatchSettings>>,
 }
 
 impl Running {
@@ -83,7 +83,7 @@ impl Aside {
 }
 
 /// How jobs run in batches.
-pub(crate) struct Batches {
+pub(crate) struct BatchSettings {
     /// The most jobs of a batch.
     pub(super) max: usize,
     /// How long a partial batch waits for more jobs.
@@ -97,7 +97,7 @@ pub(crate) struct Batches {
     pub(super) added: [Vec<Box<[Index]>>; 2],
 }
 
-impl Batches {
+impl BatchSettings {
     pub(super) fn new(max: usize, linger: Duration) -> Box<Self> {
         Box::new(Self { max, linger, until: None, lingering: 0, added: Default::default() })
     }

@@ -27,7 +27,7 @@ pub(super) struct SaveDeadline {
     /// it changes rarely, so each core caches it.
     look_at: u64,
     /// The save that was requested and has not begun.
-    wait: Option<Wait>,
+    wait: Option<SaveWait>,
     late: bool,
     /// The number of requested saves.
     saves: u32,
@@ -36,7 +36,7 @@ pub(super) struct SaveDeadline {
 }
 
 #[derive(Debug)]
-struct Wait {
+struct SaveWait {
     until: Instant,
     looked: Instant,
     /// The number of jobs between two reads of the clock.
@@ -58,7 +58,7 @@ impl SaveDeadline {
         let graceful = !self.late || self.saves.is_multiple_of(RARELY);
         let until = now + if graceful { SAVE_PACE + GRACE } else { SAVE_PACE };
         self.late = false;
-        self.wait = Some(Wait { until, looked: now, stride: 1 });
+        self.wait = Some(SaveWait { until, looked: now, stride: 1 });
         self.look_at = done + 1;
     }
 

@@ -1,7 +1,7 @@
 //! The consumer's hold on its name: the progress may hold it back, take the name away, or make it
 //! wait while another consumer has the name.
 
-use crate::base::{BoxError, Error, caught::Failure, guard::Panic, retry::Retry, time::Now};
+use crate::base::{BoxError, Error, caught::Caught, guard::Panic, retry::Retry, time::Now};
 use crate::observe::status::Blocked;
 use crate::progress::Tenure;
 use crate::window::Window;
@@ -69,7 +69,7 @@ impl Tenancy {
     }
 
     /// Notes that another consumer still has the name.
-    pub(super) fn waits_on(&mut self, refusal: Refusal, now: &Now) {
+    pub(super) fn waits_on(&mut self, refusal: NameInUse, now: &Now) {
         match &mut self.awaited {
             // A call made since the try began stays.
             Some(awaited) => {
@@ -103,14 +103,14 @@ const ANOTHER: &str = "another consumer";
 
 /// The refusal of a progress whose name is in use.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct NameInUse {
     pub(crate) name: String,
     holder: String,
     /// When the name becomes free unless its holder renews it.
     expires_in: Option<Duration>,
 }
 
-impl Refusal {
+impl NameInUse {
     /// Returns the error as a refusal, or unchanged if it is another one.
     pub(crate) fn of(error: Error) -> Result<Self, Error> {
         match error {
@@ -145,7 +145,7 @@ pub(super) struct Awaited {
 }
 
 impl Awaited {
-    fn new(Refusal { holder, expires_in, .. }: Refusal, now: &Now) -> Box<Self> {
+    fn new(NameInUse { holder, expires_in, .. }: NameInUse, now: &Now) -> Box<Self> {
         let lapses = lapse(expires_in, now);
         Box::new(Self { holder, lapses, since: now.get(), called: false, outage: None })
     }
@@ -163,8 +163,8 @@ impl Awaited {
 pub(crate) fn fenced(name: String, error: BoxError) -> Error {
     match error.downcast() {
         Ok(fenced) if matches!(*fenced, Error::Fenced { .. }) => *fenced,
-        Ok(other) => Error::Fenced { name, holder: Failure::from(other as BoxError).text },
-        Err(other) => Error::Fenced { name, holder: Failure::from(other).text },
+        Ok(other) => Error::Fenced { name, holder: Caught::from(other as BoxError).text },
+        Err(other) => Error::Fenced { name, holder: Caught::from(other).text },
     }
 }
 
@@ -172,18 +172,18 @@ pub(crate) fn fenced(name: String, error: BoxError) -> Error {
 mod tests {
     use super::*;
 
-    fn leased(expires_in: Duration) -> Refusal {
+    fn leased(expires_in: Duration) -> NameInUse {
         let error = Error::Leased { name: "a name".to_owned(), holder: "node a".to_owned(), expires_in };
-        Refusal::of(error).unwrap()
+        NameInUse::of(error).unwrap()
     }
 
     #[test]
     fn the_next_try_follows_the_lease_within_bounds() {
         let (second, millis) = (Duration::from_secs(1), Duration::from_millis);
-        assert_eq!(Refusal::of(Error::InUse { name: "p".to_owned() }).unwrap().pause(), LONGEST);
+        assert_eq!(NameInUse::of(Error::InUse { name: "p".to_owned() }).unwrap().pause(), LONGEST);
         let pauses = [Duration::ZERO, millis(19), millis(70), second, Duration::MAX].map(|rest| leased(rest).pause());
         assert_eq!(pauses, [SHORTEST, SHORTEST, millis(70), LONGEST, LONGEST]);
-        let other = Refusal::of(Error::Stopped);
+        let other = NameInUse::of(Error::Stopped);
         assert!(matches!(other, Err(Error::Stopped)), "no other error is a reason to wait");
     }
 }

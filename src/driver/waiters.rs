@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 /// An index, and a number that is unique among the waiters.
-pub(crate) type Place = (Index, u64);
+pub(crate) type WaiterKey = (Index, u64);
 
 /// A thread or task that waits for an index.
 pub(crate) enum Waiter {
@@ -29,7 +29,7 @@ impl Waiter {
 #[derive(Default)]
 pub(crate) struct Waiters {
     /// The waiters that were not called.
-    asleep: BTreeMap<Place, Waiter>,
+    asleep: BTreeMap<WaiterKey, Waiter>,
     /// The waiters to be woken once the lock is free.
     called: Vec<Waiter>,
     /// The number of the next waiter.
@@ -40,7 +40,7 @@ pub(crate) struct Waiters {
 }
 
 impl Waiters {
-    pub(super) fn enter(&mut self, index: Index, waiter: Waiter) -> Place {
+    pub(super) fn enter(&mut self, index: Index, waiter: Waiter) -> WaiterKey {
         let place = (index, self.next);
         self.next += 1;
         self.asleep.insert(place, waiter);
@@ -48,7 +48,7 @@ impl Waiters {
     }
 
     /// Removes a waiter. A called one has left already. A task has to be dropped without the lock.
-    pub(super) fn leave(&mut self, place: Place) -> Option<Waiter> {
+    pub(super) fn leave(&mut self, place: WaiterKey) -> Option<Waiter> {
         self.asleep.remove(&place)
     }
 
@@ -76,7 +76,7 @@ impl Waiters {
         self.called.len() > before
     }
 
-    fn call(&mut self, waiter: Option<(Place, Waiter)>) {
+    fn call(&mut self, waiter: Option<(WaiterKey, Waiter)>) {
         #[cfg(test)]
         {
             self.calls += u64::from(waiter.is_some());

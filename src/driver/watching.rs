@@ -3,7 +3,7 @@
 use super::outbox::Outbox;
 use crate::base::{Index, time::Now};
 use crate::crew::Roster;
-use crate::observe::{Kind, behind::Behind};
+use crate::observe::{EventKind, behind::Behind};
 use crate::window::Window;
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ impl Watching {
     /// stall watcher, which already counts as present.
     pub(super) fn stir(&mut self, window: &Window, out: &Outbox, roster: &mut Roster, now: Instant) -> bool {
         self.stalls.stirred = true;
-        let wanted = Kind::Stalled.is_heard() || out.observers.is_some();
+        let wanted = EventKind::Stalled.is_heard() || out.observers.is_some();
         if self.stalls.watched || window.has_ended() || !wanted {
             return false;
         }
@@ -104,7 +104,7 @@ struct Alarm {
 
 /// What to report now about a stall.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct StallReport {
     pub(super) line: bool,
     /// The numbers of the alarms that ring now.
     pub(super) alarms: Vec<usize>,
@@ -152,7 +152,7 @@ impl Stalls {
     }
 
     /// Returns what is due now, and notes that it is reported.
-    pub(super) fn tell(&mut self, now: Instant) -> Said {
+    pub(super) fn tell(&mut self, now: Instant) -> StallReport {
         let line = self.line_due() <= now;
         while self.told < 31 && self.line_due() <= now {
             self.told += 1;
@@ -163,7 +163,7 @@ impl Stalls {
             is_due && !std::mem::replace(&mut alarm.rung, true)
         };
         let alarms = self.alarms.iter_mut().enumerate().filter_map(|(at, alarm)| rings(alarm).then_some(at)).collect();
-        Said { line, alarms }
+        StallReport { line, alarms }
     }
 }
 
@@ -181,7 +181,7 @@ mod tests {
         let mut stalls = Stalls::new(now);
         stalls.add_alarms([after(25), after(1), Duration::MAX]);
         assert_eq!((stalls.due(), stalls.pause()), (now + after(1), after(1)));
-        let said = |line, alarms: &[usize]| Said { line, alarms: alarms.to_vec() };
+        let said = |line, alarms: &[usize]| StallReport { line, alarms: alarms.to_vec() };
         assert_eq!(stalls.tell(now), said(false, &[]));
         assert_eq!((stalls.tell(now + after(1)), stalls.due()), (said(false, &[1]), now + after(10)));
         assert_eq!((stalls.tell(now + after(10)), stalls.due()), (said(true, &[]), now + after(20)));

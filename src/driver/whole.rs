@@ -210,7 +210,7 @@ impl DerefMut for CoreGuard<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{caught::Failure, retry::Retry, sync::Arc};
+    use crate::base::{caught::Caught, retry::Retry, sync::Arc};
     use crate::driver::{Driver, handlers::news::tests::ByHand};
     use crate::reader::{Payloads, Weights};
     use crate::run::{JobPort, Task};
@@ -278,7 +278,7 @@ mod tests {
         let _first = from_core(&driver, None);
         let second = at_hand(&driver, &mut None).expect("it is laid out");
         let mut failure = success(&second);
-        failure.iter_mut().for_each(|report| report.outcome = Err(Failure::boxed("refused".into())));
+        failure.iter_mut().for_each(|report| report.outcome = Err(Caught::boxed("refused".into())));
         assert!(at_hand(&driver, &mut failure).is_none());
         let third = from_core(&driver, failure.take());
         assert_eq!((third.job.index, driver.core.lock().failed_jobs.failures.waiting(1).is_some()), (2, true));

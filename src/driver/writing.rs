@@ -7,7 +7,7 @@
 use super::failed_jobs::{Brief, FailedJobs};
 use super::flights::Flight;
 use super::outbox::{Ctx, Outbox};
-use crate::base::{BoxError, Index, caught::Failure};
+use crate::base::{BoxError, Index, caught::Caught};
 use crate::progress::WrittenJobs;
 use crate::window::{Limits, Window};
 use std::collections::{BTreeMap, BTreeSet};
@@ -178,7 +178,7 @@ impl Writing {
     /// lock.
     pub(super) fn failed(
         &mut self,
-        failure: Failure,
+        failure: Caught,
         failed_jobs: &mut FailedJobs,
         at: &mut Ctx<'_>,
     ) -> Option<BoxError> {
@@ -195,7 +195,7 @@ impl Writing {
     fn run_again(
         &mut self,
         batch: Vec<(Index, Ran)>,
-        failure: Failure,
+        failure: Caught,
         failed_jobs: &mut FailedJobs,
         at: &mut Ctx<'_>,
     ) -> Option<BoxError> {

@@ -21,7 +21,7 @@ pub struct FamilyId(pub u32);
 
 /// One change, read from bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Record<'a> {
+pub(crate) enum RowChange<'a> {
     Put {
         family: FamilyId,
         key: &'a [u8],
@@ -42,7 +42,7 @@ pub(crate) enum Record<'a> {
     },
 }
 
-impl Record<'_> {
+impl RowChange<'_> {
     pub(crate) fn family(&self) -> FamilyId {
         match self {
             Self::Put { family, .. } | Self::Delete { family, .. } | Self::DeleteRange { family, .. } => *family,
@@ -119,7 +119,7 @@ impl Records {
         self.count = 0;
     }
 
-    pub(crate) fn records(&self) -> impl Iterator<Item = Record<'_>> {
+    pub(crate) fn records(&self) -> impl Iterator<Item = RowChange<'_>> {
         RecordReader(&self.bytes)
     }
 
@@ -195,12 +195,12 @@ pub struct Batch {
 
 /// A state of a [`Batch`] that [`truncate`](Batch::truncate) restores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Mark {
+pub(crate) struct BatchMark {
     length: usize,
     count: u32,
 }
 
-impl Mark {
+impl BatchMark {
     /// The length of the batch when the mark was made.
     pub(crate) fn position(self) -> usize {
         self.length
@@ -244,25 +244,25 @@ impl Batch {
         self.records.len()
     }
 
-    pub(crate) fn mark(&self) -> Mark {
-        Mark { length: self.len(), count: self.records.count }
+    pub(crate) fn mark(&self) -> BatchMark {
+        BatchMark { length: self.len(), count: self.records.count }
     }
 
     /// Removes everything that was added after the mark was made.
-    pub(crate) fn truncate(&mut self, mark: Mark) {
+    pub(crate) fn truncate(&mut self, mark: BatchMark) {
         debug_assert!(mark.length <= self.len() && mark.count <= self.records.count, "the mark lies ahead");
         self.records.bytes.truncate(mark.length);
         self.records.count = mark.count;
         self.recount();
     }
 
-    pub(crate) fn records(&self) -> impl Iterator<Item = Record<'_>> {
+    pub(crate) fn records(&self) -> impl Iterator<Item = RowChange<'_>> {
         RecordReader(&self.records.bytes[HEADER..])
     }
 
     /// Returns the records from this position on (0, or that of a record), each with its position.
     /// Records that are added later get higher positions; all end at [`len`](Self::len).
-    pub(crate) fn records_from(&self, position: usize) -> impl Iterator<Item = (usize, Record<'_>)> {
+    pub(crate) fn records_from(&self, position: usize) -> impl Iterator<Item = (usize, RowChange<'_>)> {
         let bytes = &self.records.bytes;
         let mut reader = RecordReader(bytes.get(position.max(HEADER)..).unwrap_or_default());
         std::iter::from_fn(move || Some((bytes.len() - reader.0.len(), reader.next()?)))
@@ -308,7 +308,7 @@ impl fmt::Debug for Batch {
 
 /// The records in a batch's bytes, up to the first invalid one.
 #[cfg(any(test, feature = "rocksdb"))]
-pub(crate) fn records(bytes: &[u8]) -> impl Iterator<Item = Record<'_>> {
+pub(crate) fn records(bytes: &[u8]) -> impl Iterator<Item = RowChange<'_>> {
     RecordReader(bytes.get(HEADER..).unwrap_or_default())
 }
 
@@ -341,7 +341,7 @@ impl<'a> RecordReader<'a> {
         Some(text)
     }
 
-    fn record(&mut self) -> Option<Record<'a>> {
+    fn record(&mut self) -> Option<RowChange<'a>> {
         let tag = self.byte()?;
         let family = FamilyId(match tag {
             PUT | DELETE | DELETE_RANGE => 0,
@@ -350,17 +350,17 @@ impl<'a> RecordReader<'a> {
         });
         let key = self.text()?;
         Some(match tag {
-            PUT | FAMILY_PUT => Record::Put { family, key, value: self.text()? },
-            DELETE_RANGE | FAMILY_DELETE_RANGE => Record::DeleteRange { family, from: key, to: self.text()? },
-            _ => Record::Delete { family, key },
+            PUT | FAMILY_PUT => RowChange::Put { family, key, value: self.text()? },
+            DELETE_RANGE | FAMILY_DELETE_RANGE => RowChange::DeleteRange { family, from: key, to: self.text()? },
+            _ => RowChange::Delete { family, key },
         })
     }
 }
 
 impl<'a> Iterator for RecordReader<'a> {
-    type Item = Record<'a>;
+    type Item = RowChange<'a>;
 
-    fn next(&mut self) -> Option<Record<'a>> {
+    fn next(&mut self) -> Option<RowChange<'a>> {
         let record = self.record();
         if record.is_none() {
             self.0 = &[];

@@ -1,19 +1,19 @@
 //! The seam in memory: for streams that need not survive, and for tests, which make it fail.
 
-use super::batch::{Batch, FamilyId, Record};
+use super::batch::{Batch, FamilyId, RowChange};
 use super::{Each, Family, KeyRange, Kv, Order, Scan, prefix_end};
 use crate::base::error::StoreError;
 use crate::base::sync::{Arc, Mutex};
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
 
-type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+type Tree = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Everything that is stored: the families by their numbers. The first write after a scan or a
 /// freeze has taken hold of a family copies it.
 #[derive(Clone, Debug)]
 struct Image {
-    families: Vec<(Arc<str>, Arc<Rows>)>,
+    families: Vec<(Arc<str>, Arc<Tree>)>,
 }
 
 impl Image {
@@ -27,7 +27,7 @@ impl Image {
         FamilyId(at as u32)
     }
 
-    fn rows(&self, family: FamilyId) -> Result<&Arc<Rows>, StoreError> {
+    fn rows(&self, family: FamilyId) -> Result<&Arc<Tree>, StoreError> {
         self.families.get(family.0 as usize).map(|(_, rows)| rows).ok_or_else(|| no_family("read", family))
     }
 
@@ -52,9 +52,9 @@ impl Image {
         for record in batch.records() {
             let rows = Arc::make_mut(&mut self.families[record.family().0 as usize].1);
             match record {
-                Record::Put { key, value, .. } => rows.insert(key.to_vec(), value.to_vec()),
-                Record::Delete { key, .. } => rows.remove(key),
-                Record::DeleteRange { from, to, .. } => {
+                RowChange::Put { key, value, .. } => rows.insert(key.to_vec(), value.to_vec()),
+                RowChange::Delete { key, .. } => rows.remove(key),
+                RowChange::DeleteRange { from, to, .. } => {
                     let doomed: Vec<Vec<u8>> =
                         rows.range(from.to_vec()..to.to_vec()).map(|(key, _)| key.clone()).collect();
                     doomed.iter().for_each(|key| drop(rows.remove(key)));
@@ -81,7 +81,7 @@ fn no_family(doing: &str, family: FamilyId) -> StoreError {
 pub struct MemoryKv {
     image: Mutex<Image>,
     #[cfg(any(test, feature = "testing"))]
-    faults: Mutex<Faults>,
+    faults: Mutex<WriteFaults>,
 }
 
 impl MemoryKv {
@@ -180,7 +180,7 @@ impl Kv for MemoryKv {
 /// The faults to inject, counted in writes.
 #[cfg(any(test, feature = "testing"))]
 #[derive(Debug, Default)]
-struct Faults {
+struct WriteFaults {
     writes: u64,
     failing: Range<u64>,
     freeze_at: Option<u64>,
@@ -190,7 +190,7 @@ struct Faults {
 }
 
 #[cfg(any(test, feature = "testing"))]
-impl Faults {
+impl WriteFaults {
     fn before_write(&mut self, image: &Image) -> Result<(), StoreError> {
         let number = self.writes;
         self.writes += 1;
@@ -255,7 +255,7 @@ impl MemoryKv {
     }
 
     fn restarted(image: Image) -> Self {
-        let faults = Faults { durable: image.clone(), ..Faults::default() };
+        let faults = WriteFaults { durable: image.clone(), ..WriteFaults::default() };
         Self { image: Mutex::new(image), faults: Mutex::new(faults) }
     }
 

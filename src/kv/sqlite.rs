@@ -8,14 +8,14 @@ use super::place::{Place, no_store, opening};
 use super::{Deletion, Each, Family, KeyRange, Kv, Order, SYSTEM, Scan, statement::Transaction};
 use crate::base::{Error, error::StoreError};
 pub(crate) use connection::Site;
-use connection::{Connections, Mode};
+use connection::{Connections, Usage};
 use lock::Lock;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use scan::Pages;
 use sql::{Sql, no_family};
 use std::ops::Range;
 use std::path::Path;
-use write::Writing;
+use write::PendingWrite;
 
 mod authorizer;
 pub(crate) mod connection;
@@ -38,7 +38,7 @@ pub(crate) const FILE: &str = "waterline.sqlite";
 
 pub(crate) struct SqliteKv {
     /// The writing side; `None` in a store that is only read.
-    writing: Option<Writing>,
+    writing: Option<PendingWrite>,
     readers: Connections,
     /// After the connections: the next holder of the lock finds them closed.
     _lock: Option<Lock>,
@@ -62,12 +62,12 @@ impl SqliteKv {
         let lock = Lock::take(&file, path)?;
         let ends = Ends::of(&file);
         let site = Site { file, ..site };
-        let (connection, _) = connection::open(&site, Mode::Writer).map_err(failed(opening(path)))?;
+        let (connection, _) = connection::open(&site, Usage::Writer).map_err(failed(opening(path)))?;
         ends.within_a_page(&connection, path)?;
-        let readers = Connections::new(site, Mode::Reader);
+        let readers = Connections::new(site, Usage::Reader);
         connection::use_wal(&connection).map_err(|source| StoreError::new(opening(path), source))?;
         place.opened = true;
-        let writing = Some(Writing::new(connection, readers.file()));
+        let writing = Some(PendingWrite::new(connection, readers.file()));
         Ok(Self { writing, readers, _lock: Some(lock), place: Some(place) })
     }
 
@@ -77,7 +77,7 @@ impl SqliteKv {
             return Err(no_store(path));
         }
         let ends = Ends::of(&site.file);
-        let readers = Connections::new(site, Mode::Look);
+        let readers = Connections::new(site, Usage::Look);
         let is_there = readers.with(opening(path), has_store)?;
         ends.within_a_page(&*readers.lend().map_err(failed(opening(path)))?, path)?;
         if !is_there {
@@ -104,7 +104,7 @@ impl SqliteKv {
     /// Runs a short read, on the writer's connection if it is idle: its cache has the latest pages,
     /// while other connections lose theirs with each write.
     fn read<R>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<R>) -> Result<R, StoreError> {
-        match self.writing.as_ref().and_then(Writing::idle) {
+        match self.writing.as_ref().and_then(PendingWrite::idle) {
             Some(writer) => read(writer.connection()).map_err(failed("read")),
             None => self.readers.with("read", read),
         }
@@ -227,7 +227,7 @@ impl Kv for SqliteKv {
     }
 
     fn is_untidy(&self) -> bool {
-        self.writing.as_ref().is_some_and(Writing::is_untidy)
+        self.writing.as_ref().is_some_and(PendingWrite::is_untidy)
     }
 
     fn tidy(&self) {

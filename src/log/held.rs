@@ -2,7 +2,7 @@
 
 use super::{JobLog, state::LogState};
 use crate::base::{Index, sync::Arc};
-use crate::source::bound::{Behind, Bound, Full};
+use crate::source::bound::{BehindConsumer, Bound, Full};
 use crate::source::{Gate, Gated, Jobs, Keeper, Rings, wakeup::Wakeup, watermark::Listener};
 
 /// The gate of jobs that do not start while a log is full.
@@ -79,7 +79,7 @@ impl Bound for Held {
     fn full(&self, index: Index) -> Option<Full> {
         let is_held = index >= self.gate().open_below();
         let (items, last) = self.log.undone();
-        let behind = last.map(|watermark| Behind { name: watermark.name(), ended: watermark.has_ended() });
+        let behind = last.map(|watermark| BehindConsumer { name: watermark.name(), ended: watermark.has_ended() });
         is_held.then(|| Full { log: self.log.name.clone(), items, most: self.most, behind })
     }
 }

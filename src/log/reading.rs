@@ -24,7 +24,7 @@ const SLOW_USE: u32 = 10;
 
 /// Where the items are: their database, and their log.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct ItemSource<'a> {
     pub(super) kv: &'a Arc<dyn Kv>,
     pub(super) family: &'a Family,
     pub(super) log: &'a Arc<LogState>,
@@ -56,7 +56,7 @@ impl ReadAhead {
     /// Shows the items of this run, in order, until `each` returns false or an item is missing.
     pub(super) fn read(
         &mut self,
-        place: Place<'_>,
+        place: ItemSource<'_>,
         run: Range<Index>,
         each: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<(), StoreError> {
@@ -90,7 +90,7 @@ impl ReadAhead {
     }
 
     /// Reads from the next index on, up to `end` at most.
-    fn fill(&mut self, place: Place<'_>, end: Index) -> Result<(), StoreError> {
+    fn fill(&mut self, place: ItemSource<'_>, end: Index) -> Result<(), StoreError> {
         let is_worth_a_thread = self.read.is_worth_a_thread(time::now());
         let came = self.wait().filter(|came| !came.ends.is_empty());
         let mut used_up = std::mem::take(&mut self.read);
@@ -101,7 +101,8 @@ impl ReadAhead {
         if is_worth_a_thread && self.read.is_full() {
             let (kv, family, log) = (place.kv.clone(), place.family.clone(), place.log.clone());
             let first = self.next + self.read.ends.len() as Index;
-            let look = move || used_up.look(Place { kv: &kv, family: &family, log: &log }, first, first + BY_THREAD);
+            let look =
+                move || used_up.look(ItemSource { kv: &kv, family: &family, log: &log }, first, first + BY_THREAD);
             // Without a thread they are read on demand.
             self.thread = std::thread::Builder::new().name("wl-ahead".to_owned()).spawn(look).ok();
         }
@@ -146,7 +147,12 @@ impl Items {
     }
 
     /// Reads the items from `first` on into the memory of these.
-    fn look(mut self, Place { kv, family, log }: Place<'_>, first: Index, end: Index) -> Result<Self, StoreError> {
+    fn look(
+        mut self,
+        ItemSource { kv, family, log }: ItemSource<'_>,
+        first: Index,
+        end: Index,
+    ) -> Result<Self, StoreError> {
         let begun = time::now();
         self.forget();
         let end = end.min(log.end());

@@ -17,13 +17,13 @@ const TRIM_BACK_OFF: Retry = Retry::exponential(Duration::from_millis(20), Durat
 pub(super) struct TrimIntent {
     state: Arc<LogState>,
     synced: bool,
-    wanted: Wanted,
+    wanted: TrimTo,
     /// The jobs that are no longer parked, until their items are freed.
     released: Mutex<Vec<Index>>,
 }
 
 /// How far to trim.
-pub(super) enum Wanted {
+pub(super) enum TrimTo {
     /// A caller has requested it, and waits.
     Asked { first: Index, told: Arc<Ticket<()>> },
     /// The retained consumers have come this far. It is retried until it is done or the store is
@@ -32,12 +32,12 @@ pub(super) enum Wanted {
 }
 
 impl TrimIntent {
-    pub(super) fn new(state: &Arc<LogState>, synced: bool, wanted: Wanted) -> Self {
+    pub(super) fn new(state: &Arc<LogState>, synced: bool, wanted: TrimTo) -> Self {
         Self { state: state.clone(), synced, wanted, released: Mutex::default() }
     }
 
     fn done(&self) {
-        if let Wanted::Asked { told, .. } = &self.wanted {
+        if let TrimTo::Asked { told, .. } = &self.wanted {
             told.tell(Ok(()));
         }
     }
@@ -46,8 +46,8 @@ impl TrimIntent {
 impl Intent for TrimIntent {
     fn resolve(&self, draft: &mut Draft<'_>) -> Result<bool, BoxError> {
         let first = match self.wanted {
-            Wanted::Asked { first, .. } => first,
-            Wanted::Retained { .. } => self.state.begin_trim(),
+            TrimTo::Asked { first, .. } => first,
+            TrimTo::Retained { .. } => self.state.begin_trim(),
         };
         let mut released = self.released.lock();
         let trims = first > self.state.first();
@@ -83,11 +83,11 @@ impl Intent for TrimIntent {
         self.state.kept.check_all();
         let error: Error = failed("trim a log", error).into();
         match &self.wanted {
-            Wanted::Asked { told, .. } => {
+            TrimTo::Asked { told, .. } => {
                 told.tell(Err(error));
                 None
             }
-            Wanted::Retained { writer, failures, unsaid } => {
+            TrimTo::Retained { writer, failures, unsaid } => {
                 *unsaid.lock() = Some(error);
                 let failures = failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
                 let again = writer.is_open() && self.state.plan_trim();
@@ -97,7 +97,7 @@ impl Intent for TrimIntent {
     }
 
     fn aftermath(&self) -> Option<Cleanup> {
-        let Wanted::Retained { unsaid, .. } = &self.wanted else { return None };
+        let TrimTo::Retained { unsaid, .. } = &self.wanted else { return None };
         let (log, error) = (self.state.name.clone(), unsaid.lock().take()?);
         Some(Box::new(move |_| {
             tracing::warn!(log, %error, "a log could not be trimmed; it is tried again");
@@ -125,7 +125,7 @@ impl Listener for Trimmer {
         state.tell_listeners();
         if (state.trims_to() > state.first() || state.has_items_to_free()) && state.plan_trim() {
             let wanted =
-                Wanted::Retained { writer: self.writer.clone(), failures: AtomicU64::new(0), unsaid: Mutex::default() };
+                TrimTo::Retained { writer: self.writer.clone(), failures: AtomicU64::new(0), unsaid: Mutex::default() };
             self.writer.submit(Box::new(TrimIntent::new(&state, self.synced, wanted)), false);
         }
     }

@@ -20,10 +20,10 @@ pub(crate) struct Observers {
     /// The stall callbacks, in the order of their numbers.
     alarms: Vec<Guarded<Box<OnStall>>>,
     /// By index and not by token: in ordered mode, a job that awaits its turn gets another token.
-    attempts: Mutex<HashMap<Index, Attempt>>,
+    attempts: Mutex<HashMap<Index, ObservedAttempt>>,
 }
 
-struct Attempt {
+struct ObservedAttempt {
     number: u32,
     begun: Instant,
 }
@@ -68,7 +68,7 @@ impl Observers {
         clock: impl FnOnce() -> Instant,
     ) -> Result<(), String> {
         let told = self.tell(&Event::AttemptBegun { consumer: self.consumer(), index, attempt: number });
-        self.attempts.lock().insert(index, Attempt { number, begun: clock() });
+        self.attempts.lock().insert(index, ObservedAttempt { number, begun: clock() });
         told
     }
 
@@ -77,7 +77,7 @@ impl Observers {
     /// # Errors
     /// The text of an observer's panic.
     pub(crate) fn attempt_ended(&self, index: Index, outcome: AttemptOutcome<'_>, now: Instant) -> Result<(), String> {
-        let Some(Attempt { number, begun }) = self.attempts.lock().remove(&index) else { return Ok(()) };
+        let Some(ObservedAttempt { number, begun }) = self.attempts.lock().remove(&index) else { return Ok(()) };
         let (consumer, elapsed) = (self.consumer(), now.saturating_duration_since(begun));
         self.tell(&Event::AttemptEnded { consumer, index, attempt: number, elapsed, outcome })
     }

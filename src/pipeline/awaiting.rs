@@ -32,7 +32,7 @@ impl Pipeline {
     /// # Errors
     /// The errors of [`join`](Self::join).
     pub fn join_async(self) -> impl Future<Output = Result<(), Error>> + Send + 'static {
-        Leaving(self).end(End::Itself, None)
+        LeavingPipeline(self).end(End::Itself, None)
     }
 
     /// Stops the pipeline and waits for its end asynchronously: the future of [`stop`](Self::stop).
@@ -43,7 +43,7 @@ impl Pipeline {
     /// # Errors
     /// The errors of [`stop`](Self::stop).
     pub fn stop_async(self) -> impl Future<Output = Result<(), Error>> + Send + 'static {
-        Leaving(self).end(End::Now, None)
+        LeavingPipeline(self).end(End::Now, None)
     }
 
     /// Stops the pipeline within a time limit: the future of [`stop_within`](Self::stop_within).
@@ -59,7 +59,7 @@ impl Pipeline {
     /// If the runtime was built without [`enable_time`](tokio::runtime::Builder::enable_time), or
     /// there is none.
     pub fn stop_within_async(self, limit: Duration) -> impl Future<Output = Result<(), Error>> + Send + 'static {
-        Leaving(self).end(End::Now, Some(limit))
+        LeavingPipeline(self).end(End::Now, Some(limit))
     }
 
     /// Runs to this index: the future of [`run_to`](Self::run_to).
@@ -69,7 +69,7 @@ impl Pipeline {
     /// # Errors
     /// The errors of [`run_to`](Self::run_to).
     pub fn run_to_async(self, index: Index) -> impl Future<Output = Result<(), Error>> + Send + 'static {
-        Leaving(self).end(End::At(index), None)
+        LeavingPipeline(self).end(End::At(index), None)
     }
 
     /// Runs to the next reported head: the future of [`run_to_head`](Self::run_to_head).
@@ -79,15 +79,15 @@ impl Pipeline {
     /// # Errors
     /// The errors of [`run_to_head`](Self::run_to_head).
     pub fn run_to_head_async(self) -> impl Future<Output = Result<(), Error>> + Send + 'static {
-        Leaving(self).end(End::Head, None)
+        LeavingPipeline(self).end(End::Head, None)
     }
 }
 
 /// A pipeline that a future owns until its end. If the future is dropped earlier, the stages are
 /// let go without waiting, which would block a thread of the runtime.
-struct Leaving(Pipeline);
+struct LeavingPipeline(Pipeline);
 
-impl Leaving {
+impl LeavingPipeline {
     async fn end(mut self, end: End, limit: Option<Duration>) -> Result<(), Error> {
         end.check()?;
         let shared = self.0.shared.clone();
@@ -118,7 +118,7 @@ impl Leaving {
     }
 }
 
-impl Drop for Leaving {
+impl Drop for LeavingPipeline {
     fn drop(&mut self) {
         if !self.0.consumers.is_empty() {
             self.0.shared.request_stop_of(self.0.shared.stages.len());

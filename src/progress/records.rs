@@ -98,9 +98,9 @@ impl NewRecords {
     pub(crate) fn take(&mut self, changes: &Changes) {
         for record in changes.records().records() {
             match record {
-                batch::Record::Put { key, value, .. } => self.0.insert(key.to_vec(), Some(value.to_vec())),
-                batch::Record::Delete { key, .. } => self.0.insert(key.to_vec(), None),
-                batch::Record::DeleteRange { .. } => {
+                batch::RowChange::Put { key, value, .. } => self.0.insert(key.to_vec(), Some(value.to_vec())),
+                batch::RowChange::Delete { key, .. } => self.0.insert(key.to_vec(), None),
+                batch::RowChange::DeleteRange { .. } => {
                     debug_assert!(false, "an engine gets single records");
                     continue;
                 }

@@ -5,7 +5,7 @@ use crate::base::Index;
 
 /// The kind of a stored record of a progress.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum StoredKind {
     Page,
     /// A delta in this slot, on a page with this lowest undone index.
     Delta {
@@ -28,22 +28,22 @@ pub(crate) const GENERATION: u32 = 5;
 /// The most done indices that are listed one by one.
 pub(crate) const MOST_LISTED: usize = 1 << 16;
 
-impl Kind {
+impl StoredKind {
     pub(crate) fn checksum(self, name: &str, body: &[u8]) -> [u8; 4] {
         match self {
-            Kind::Page => format::PAGE.checksum(name, &[], body),
-            Kind::Delta { slot, .. } => format::DELTA.checksum(name, &slot.to_be_bytes(), body),
+            StoredKind::Page => format::PAGE.checksum(name, &[], body),
+            StoredKind::Delta { slot, .. } => format::DELTA.checksum(name, &slot.to_be_bytes(), body),
         }
     }
 
     /// Decodes a value, if it is readable and short enough to be listed.
     pub(crate) fn read(self, name: &str, bytes: &[u8]) -> Option<Said> {
         let (last_processed, next, runs) = match self {
-            Kind::Page => {
+            StoredKind::Page => {
                 let page = format::decode_page(name, bytes).ok()?;
                 (page.last_processed, page.next, page.done)
             }
-            Kind::Delta { slot, page_next } => {
+            StoredKind::Delta { slot, page_next } => {
                 let delta = format::decode_delta(name, slot, GENERATION, page_next, bytes).ok()??;
                 (None, delta.next, delta.new)
             }
@@ -61,14 +61,14 @@ impl Kind {
     /// Encodes a value.
     pub(crate) fn write(self, name: &str, said: &Said) -> Vec<u8> {
         match self {
-            Kind::Page => {
+            StoredKind::Page => {
                 let first = said.next / 64 * 64;
                 let mut words = vec![0; said.done.last().map_or(0, |last| (last - first) as usize / 64 + 1)];
                 said.done.iter().for_each(|i| words[((i - first) / 64) as usize] |= 1 << (i % 64));
                 let series = Series { id: 3, generation: GENERATION };
                 format::encode_page(name, series, said.last_processed.is_some(), said.next, (first, &words))
             }
-            Kind::Delta { slot, page_next } => {
+            StoredKind::Delta { slot, page_next } => {
                 format::encode_delta(name, slot, GENERATION, page_next, said.next, &said.done)
             }
         }

@@ -3,7 +3,7 @@
 use super::history::{self, Move, MoveKind};
 use super::life::{self, Halt, Life, decode_moved, moved_entry};
 use super::parked::{self, ParkedRecord};
-use super::said::{Kind, Said};
+use super::said::{Said, StoredKind};
 use super::{format, reads};
 use crate::base::Index;
 use crate::commit::sealed::samples::{Sample, samples as of};
@@ -15,10 +15,10 @@ fn number(place: &str) -> u64 {
 }
 
 /// Returns the kind of the record at this place, which is the slot of a delta.
-fn kind(place: &str) -> Kind {
+fn kind(place: &str) -> StoredKind {
     match number(place) as u32 {
-        0 => Kind::Page,
-        slot => Kind::Delta { slot, page_next: 100 },
+        0 => StoredKind::Page,
+        slot => StoredKind::Delta { slot, page_next: 100 },
     }
 }
 

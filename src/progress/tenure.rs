@@ -48,11 +48,11 @@ use std::sync::Weak;
 /// ```
 #[derive(Clone)]
 pub struct Tenure {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<TenureState>>,
 }
 
 #[derive(Default)]
-struct State {
+struct TenureState {
     /// Why no job may start, while the consumer is held.
     held: Option<String>,
     /// The loss that the consumer has not been told of yet.
@@ -146,7 +146,7 @@ impl Tenure {
     }
 
     /// Changes the state, and notifies the consumer if it is alive.
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut TenureState)) {
         let mut state = self.state.lock();
         let tenant = match &state.tenant {
             TenantIs::Gone => return,
@@ -173,7 +173,7 @@ impl Tenure {
 
     /// Stops notifications: the consumer has ended, or its start failed.
     pub(crate) fn end(&self) {
-        let ended = State { tenant: TenantIs::Gone, ..State::default() };
+        let ended = TenureState { tenant: TenantIs::Gone, ..TenureState::default() };
         let before = std::mem::replace(&mut *self.state.lock(), ended);
         drop_guarded(before.lost);
     }

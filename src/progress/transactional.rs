@@ -1,7 +1,7 @@
 //! A progress that shares a transaction with the user's writes.
 
 use super::{Progress, SaveError, Saved, life::Life, parked::ParkedRecord, records::NewRecords};
-use crate::base::{BoxError, Error, Index, caught::Failure, error::describe, guard::guarded};
+use crate::base::{BoxError, Error, Index, caught::Caught, error::describe, guard::guarded};
 use std::error::Error as StdError;
 use std::fmt;
 
@@ -271,7 +271,7 @@ pub(super) fn open_life<P: Progress>(
     match outcome {
         Ok(()) => Ok(()),
         Err(NotWritten::Error(CommitError::Lost(error))) => {
-            Err(Error::Fenced { name: name.to_owned(), holder: Failure::from(error).text })
+            Err(Error::Fenced { name: name.to_owned(), holder: Caught::from(error).text })
         }
         Err(
             NotWritten::Error(CommitError::Write(source) | CommitError::Retry(source)) | NotWritten::Unknown(source),

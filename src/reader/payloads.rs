@@ -20,21 +20,21 @@ pub(crate) trait Payloads: Any + Send {
 
 impl dyn Payloads {
     pub(crate) fn new<T: Send + 'static>(values: impl Into<VecDeque<T>>) -> Box<Self> {
-        Box::new(Values(values.into()))
+        Box::new(UserValues(values.into()))
     }
 
     /// Takes the first value; `None` also if it has another type.
     #[inline]
     pub(crate) fn pop_first<T: Send + 'static>(&mut self) -> Option<T> {
         let all: &mut dyn Any = self;
-        all.downcast_mut::<Values<T>>()?.0.pop_front()
+        all.downcast_mut::<UserValues<T>>()?.0.pop_front()
     }
 }
 
 /// A list of values, whose destructors are user code.
-struct Values<T>(VecDeque<T>);
+struct UserValues<T>(VecDeque<T>);
 
-impl<T: Send + 'static> Payloads for Values<T> {
+impl<T: Send + 'static> Payloads for UserValues<T> {
     fn len(&self) -> usize {
         self.0.len()
     }
@@ -61,7 +61,7 @@ impl<T: Send + 'static> Payloads for Values<T> {
     }
 }
 
-impl<T> Drop for Values<T> {
+impl<T> Drop for UserValues<T> {
     fn drop(&mut self) {
         if std::mem::needs_drop::<T>() {
             self.0.drain(..).for_each(drop_guarded);

@@ -11,10 +11,10 @@ use super::worker::{Job, Report, Reported};
 use super::{Assignment, Runner};
 use crate::base::guard::{drop_guarded, guarded};
 use crate::base::sync::{Arc, AtomicBool, Mutex, Ordering};
-use crate::base::{BoxError, Error, Index, caught::Failure};
+use crate::base::{BoxError, Error, Index, caught::Caught};
 use crate::commit::changes::Changes;
 use crate::crew::Own;
-use crate::crew::stopping::{Asked, Overdue, Stopping};
+use crate::crew::stopping::{Overdue, StopFlags, Stopping};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use tokio::runtime::Handle;
@@ -33,7 +33,7 @@ pub(crate) struct Asynchronous<F> {
     start: F,
     runtime: Handle,
     desk: Arc<dyn TaskPort>,
-    tasks: Arc<Tasks>,
+    tasks: Arc<RunningTasks>,
 }
 
 impl<F> Asynchronous<F> {
@@ -50,7 +50,7 @@ where
 {
     fn run(&self, Assignment { token, job }: Assignment<T>, _: &mut Changes) -> Option<Report> {
         let index = job.index;
-        let failed = |error| Some(Report { token, index, outcome: Err(Failure::boxed(error)) });
+        let failed = |error| Some(Report { token, index, outcome: Err(Caught::boxed(error)) });
         let mut future = match guarded(|| Ok(Box::pin((self.start)(job)))) {
             Ok(future) => future,
             Err(panic) => return failed(panic),
@@ -58,9 +58,9 @@ where
         let outcome = match guarded(|| Ok(future.as_mut().poll(&mut Context::from_waker(Waker::noop())))) {
             Ok(Poll::Pending) => {
                 let (desk, tasks) = (self.desk.clone(), self.tasks.clone());
-                let asked = Some(Asked::new(desk.stopping(), Overdue::here()));
-                let running = Running { future: Some(future), desk, tasks, token, index, listed: false };
-                drop(self.runtime.spawn(Task { running, asked }));
+                let asked = Some(StopFlags::new(desk.stopping(), Overdue::here()));
+                let running = RunningTask { future: Some(future), desk, tasks, token, index, listed: false };
+                drop(self.runtime.spawn(PendingTask { running, asked }));
                 return None;
             }
             Ok(Poll::Ready(outcome)) => outcome,
@@ -101,37 +101,37 @@ pub(crate) fn is_in_runtime() -> bool {
 }
 
 /// A job whose future was not ready at its first poll.
-struct Task<Fut> {
-    running: Running<Fut>,
+struct PendingTask<Fut> {
+    running: RunningTask<Fut>,
     /// The flags that the job can read, while it is not polled.
-    asked: Option<Asked>,
+    asked: Option<StopFlags>,
 }
 
-struct Running<Fut> {
+struct RunningTask<Fut> {
     /// `None` once the job is reported.
     future: Option<Pin<Box<Fut>>>,
     desk: Arc<dyn TaskPort>,
-    tasks: Arc<Tasks>,
+    tasks: Arc<RunningTasks>,
     token: usize,
     index: Index,
     /// True once the job is on the list of running tasks.
     listed: bool,
 }
 
-impl<Fut: Future<Output = Result<(), BoxError>>> Future for Task<Fut> {
+impl<Fut: Future<Output = Result<(), BoxError>>> Future for PendingTask<Fut> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let Self { running, asked } = self.get_mut();
         running.enlist(context);
-        let overdue = asked.as_ref().is_some_and(Asked::is_overdue);
+        let overdue = asked.as_ref().is_some_and(StopFlags::is_overdue);
         let _own = running.desk.enter();
-        let _asks = Asked::lend_here(asked);
+        let _asks = StopFlags::lend_here(asked);
         running.poll(context, overdue)
     }
 }
 
-impl<Fut: Future<Output = Result<(), BoxError>>> Running<Fut> {
+impl<Fut: Future<Output = Result<(), BoxError>>> RunningTask<Fut> {
     /// Adds the job to the list of running tasks. The task reads its flags after that.
     fn enlist(&mut self, context: &Context<'_>) {
         if self.future.is_some() && !std::mem::replace(&mut self.listed, true) {
@@ -158,7 +158,7 @@ impl<Fut: Future<Output = Result<(), BoxError>>> Running<Fut> {
     }
 }
 
-impl<Fut> Running<Fut> {
+impl<Fut> RunningTask<Fut> {
     /// Drops the future and reports the job. The name of the progress may be free after that, so
     /// nothing of the job is left by then.
     fn end(&mut self, outcome: Result<(), BoxError>) {
@@ -167,12 +167,12 @@ impl<Fut> Running<Fut> {
         if self.listed {
             self.tasks.remove(self.token);
         }
-        let outcome = outcome.map_err(Failure::boxed);
+        let outcome = outcome.map_err(Caught::boxed);
         self.desk.report(Report { token: self.token, index: self.index, outcome });
     }
 }
 
-impl<Fut> Drop for Running<Fut> {
+impl<Fut> Drop for RunningTask<Fut> {
     /// The task was cancelled before the job was done, which only a runtime that shuts down does.
     fn drop(&mut self) {
         if self.future.is_some() {
@@ -184,7 +184,7 @@ impl<Fut> Drop for Running<Fut> {
 
 /// The running tasks, so that they can be dropped before they are done.
 #[derive(Default)]
-struct Tasks {
+struct RunningTasks {
     /// True once the tasks have to be dropped: the time to stop is over, or the consumer has lost
     /// its name. A task reads this after it is on the list.
     abandoned: AtomicBool,
@@ -192,7 +192,7 @@ struct Tasks {
     wakers: Mutex<Vec<Option<Waker>>>,
 }
 
-impl Tasks {
+impl RunningTasks {
     fn add(&self, token: usize, waker: Waker) {
         let mut wakers = self.wakers.lock();
         if wakers.len() <= token {

@@ -2,7 +2,7 @@
 
 use super::worker::{Job, Report};
 use super::{Assignment, Runner};
-use crate::base::{BoxError, caught::Failure, guard::guarded};
+use crate::base::{BoxError, caught::Caught, guard::guarded};
 use crate::commit::changes::{Changes, Home};
 use crate::effects::Effects;
 use crate::observe::spans::Spans;
@@ -27,12 +27,12 @@ where
         true
     }
 
-    fn run_batch(&self, jobs: Vec<Job<T>>, _: &mut Changes) -> Result<(), Box<Failure>> {
+    fn run_batch(&self, jobs: Vec<Job<T>>, _: &mut Changes) -> Result<(), Box<Caught>> {
         let ran = guarded(|| {
             let _span = enter(&self.spans, &jobs);
             (self.work)(jobs)
         });
-        ran.map_err(Failure::boxed)
+        ran.map_err(Caught::boxed)
     }
 }
 
@@ -60,7 +60,7 @@ where
         true
     }
 
-    fn run_batch(&self, jobs: Vec<Job<T>>, buffer: &mut Changes) -> Result<(), Box<Failure>> {
+    fn run_batch(&self, jobs: Vec<Job<T>>, buffer: &mut Changes) -> Result<(), Box<Caught>> {
         let mut effects = Effects::new(std::mem::take(buffer), self.store, self.limit);
         let ran = guarded(|| {
             let _span = enter(&self.spans, &jobs);
@@ -68,7 +68,7 @@ where
         });
         let (changes, refused) = effects.finish();
         *buffer = changes;
-        ran.and_then(|()| Ok(refused?)).map_err(Failure::boxed)
+        ran.and_then(|()| Ok(refused?)).map_err(Caught::boxed)
     }
 }
 

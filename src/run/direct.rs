@@ -3,7 +3,7 @@
 
 use super::worker::{Job, Report, Worker};
 use super::{Assignment, Runner};
-use crate::base::{BoxError, caught::Failure, guard::guarded};
+use crate::base::{BoxError, caught::Caught, guard::guarded};
 use crate::commit::changes::{Changes, Home};
 use crate::effects::Effects;
 use crate::observe::spans::Spans;
@@ -21,7 +21,7 @@ impl<T: Send + 'static, W: Worker<T>> Runner<T> for Direct<W> {
             let _span = self.spans.enter(index, job.attempt);
             self.worker.run(job)
         };
-        Some(Report { token, index, outcome: guarded(run).map_err(Failure::boxed) })
+        Some(Report { token, index, outcome: guarded(run).map_err(Caught::boxed) })
     }
 
     fn reports_at_once(&self) -> bool {
@@ -30,7 +30,7 @@ impl<T: Send + 'static, W: Worker<T>> Runner<T> for Direct<W> {
 }
 
 /// Jobs that are done when the closure returns. Their effects are written after that.
-pub(crate) struct Transactional<F> {
+pub(crate) struct TransactionalMode<F> {
     pub(crate) work: F,
     /// The store whose tables the jobs may change.
     pub(crate) store: Home,
@@ -39,7 +39,7 @@ pub(crate) struct Transactional<F> {
     pub(crate) spans: Spans,
 }
 
-impl<T, F> Runner<T> for Transactional<F>
+impl<T, F> Runner<T> for TransactionalMode<F>
 where
     T: Send + 'static,
     F: Fn(Job<T>, &mut Effects) -> Result<(), BoxError> + Send + Sync + 'static,
@@ -53,7 +53,7 @@ where
         });
         let (changes, refused) = effects.finish();
         *buffer = changes;
-        let outcome = ran.and_then(|()| Ok(refused?)).map_err(Failure::boxed);
+        let outcome = ran.and_then(|()| Ok(refused?)).map_err(Caught::boxed);
         Some(Report { token, index, outcome })
     }
 }

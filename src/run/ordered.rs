@@ -10,7 +10,7 @@
 
 use crate::base::guard::{Guarded, guarded};
 use crate::base::sync::{Arc, Mutex};
-use crate::base::{BoxError, Index, caught::Failure};
+use crate::base::{BoxError, Index, caught::Caught};
 use crate::commit::changes::Changes;
 use crate::observe::spans::Spans;
 use crate::run::worker::{Job, Report};
@@ -56,7 +56,7 @@ where
         });
         match ran {
             Ok(result) => drop(self.waiting.lock().insert(index, Guarded::new(result))),
-            Err(error) => return Some(Report { token, index, outcome: Err(Failure::boxed(error)) }),
+            Err(error) => return Some(Report { token, index, outcome: Err(Caught::boxed(error)) }),
         }
         if let Some(turn) = self.desk.set_aside(token) {
             Runner::<T>::deliver(self, turn);
@@ -72,7 +72,7 @@ where
                 (Some(sink), Some(result)) => sink(index, result),
                 _ => Err("its result is gone".into()),
             });
-            turn = self.desk.taken(Report { token, index, outcome: outcome.map_err(Failure::boxed) });
+            turn = self.desk.taken(Report { token, index, outcome: outcome.map_err(Caught::boxed) });
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The user's side of a job: the job, the worker that runs it, and the token that reports it.
 
-use crate::base::{BoxError, Index, caught::Failure, structure::shows, sync::Arc};
+use crate::base::{BoxError, Index, caught::Caught, structure::shows, sync::Arc};
 use crate::crew::stopping::{self, Overdue};
 
 /// One job in the hands of a worker.
@@ -120,7 +120,7 @@ pub(crate) struct Report {
     pub(crate) token: usize,
     pub(crate) index: Index,
     /// Boxed, since each job moves a report and few jobs fail.
-    pub(crate) outcome: Result<(), Box<Failure>>,
+    pub(crate) outcome: Result<(), Box<Caught>>,
 }
 
 /// Takes the report of a [`Done`] token.
@@ -185,7 +185,7 @@ impl Done {
 
     fn report(&mut self, outcome: Result<(), BoxError>) {
         if let Some(to) = self.to.take() {
-            to.report(Report { token: self.token, index: self.index, outcome: outcome.map_err(Failure::boxed) });
+            to.report(Report { token: self.token, index: self.index, outcome: outcome.map_err(Caught::boxed) });
         }
     }
 }

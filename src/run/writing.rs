@@ -8,7 +8,7 @@ use super::worker::{Job, Report};
 use super::{Assignment, Runner};
 use crate::base::guard::{Guarded, drop_guarded, guarded};
 use crate::base::sync::{Arc, Mutex};
-use crate::base::{BoxError, Index, caught::Failure};
+use crate::base::{BoxError, Index, caught::Caught};
 use crate::commit::changes::Changes;
 use crate::observe::spans::Spans;
 use std::collections::HashMap;
@@ -55,7 +55,7 @@ where
             let _span = self.spans.enter(index, job.attempt);
             (self.work)(job)
         });
-        let outcome = ran.map_err(Failure::boxed).map(|result| {
+        let outcome = ran.map_err(Caught::boxed).map(|result| {
             // A result of an earlier attempt is there if that attempt timed out.
             let before = self.results.lock().insert(index, Guarded::new(result));
             drop(before);

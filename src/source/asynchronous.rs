@@ -206,7 +206,7 @@ impl<J: AsyncJobs> OnRuntime<J> {
         let limit = undriven.map_or(patience, |undriven| undriven.min(patience));
         // A time beyond the end of the clock is no limit.
         let until = time::now().checked_add(limit);
-        let _ends = Ends::of(self.wakeups.lock().clone(), &waker);
+        let _ends = EndWakeups::of(self.wakeups.lock().clone(), &waker);
         loop {
             if self.is_over() {
                 return Err("the consumer has ended, so the call was dropped".into());
@@ -234,9 +234,9 @@ impl<J: AsyncJobs> OnRuntime<J> {
 }
 
 /// The consumers whose end wakes a call.
-struct Ends(Vec<(Wakeup, Option<u64>)>);
+struct EndWakeups(Vec<(Wakeup, Option<u64>)>);
 
-impl Ends {
+impl EndWakeups {
     fn of(wakeups: Vec<Wakeup>, waker: &Waker) -> Self {
         let enter = |wakeup: Wakeup| {
             let mut place = None;
@@ -247,7 +247,7 @@ impl Ends {
     }
 }
 
-impl Drop for Ends {
+impl Drop for EndWakeups {
     fn drop(&mut self) {
         self.0.iter().for_each(|(wakeup, place)| wakeup.calls().leave(*place));
     }

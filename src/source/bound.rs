@@ -12,12 +12,12 @@ pub(crate) struct Full {
     /// The number of items from which it is full.
     pub(crate) most: u64,
     /// The slowest consumer of the log; `None` if none is registered.
-    pub(crate) behind: Option<Behind>,
+    pub(crate) behind: Option<BehindConsumer>,
 }
 
 /// The consumer that a full log waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Behind {
+pub(crate) struct BehindConsumer {
     /// The name of its progress, or "unnamed".
     pub(crate) name: String,
     pub(crate) ended: bool,

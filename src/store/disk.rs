@@ -6,7 +6,7 @@ use crate::kv::{Family, Kv, batch::Batch, memory::MemoryKv};
 use std::ops::Range;
 
 /// A record: its family, its key and its value.
-pub type Record = (String, Vec<u8>, Vec<u8>);
+pub type DiskRecord = (String, Vec<u8>, Vec<u8>);
 
 /// A database in memory whose records a test reads and writes. Stores open on it as on a disk.
 #[derive(Clone, Default)]
@@ -19,7 +19,7 @@ impl Disk {
     ///
     /// # Panics
     /// If a family has no name, or a record is larger than a batch may be.
-    pub fn put<'a>(&self, records: impl IntoIterator<Item = &'a Record>) {
+    pub fn put<'a>(&self, records: impl IntoIterator<Item = &'a DiskRecord>) {
         let mut batch = Batch::default();
         for (family, key, value) in records {
             let family = self.kv.family(family).expect("the memory is read").expect("the family has a name");
@@ -33,7 +33,7 @@ impl Disk {
     /// # Panics
     /// Never: the memory can be read.
     #[must_use]
-    pub fn records(&self) -> Vec<Record> {
+    pub fn records(&self) -> Vec<DiskRecord> {
         let mut records = Vec::new();
         for name in self.kv.family_names() {
             let id = self.kv.family(&name).expect("the memory is read").expect("it is there");

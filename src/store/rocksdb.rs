@@ -20,11 +20,11 @@ static ATTACHED: LazyLock<Mutex<Vec<Attached>>> = LazyLock::new(Mutex::default);
 static CLOSED: LazyLock<Condvar> = LazyLock::new(Condvar::default);
 
 /// The entry of an attached store, until the store is closed.
-struct Place {
+struct Attachment {
     address: usize,
 }
 
-impl Drop for Place {
+impl Drop for Attachment {
     fn drop(&mut self) {
         ATTACHED.lock().retain(|(address, _)| *address != self.address);
         CLOSED.notify_all();
@@ -179,7 +179,7 @@ fn attached(db: Arc<DB>, create: bool) -> Result<Arc<Inner>, Error> {
         CLOSED.wait(&mut attached);
     }
     let mut inner = Inner::on(Arc::new(RocksKv::shared(db.clone())), create, &db.path().display())?;
-    inner._attached = Some(Box::new(Place { address }));
+    inner._attached = Some(Box::new(Attachment { address }));
     let inner = Arc::new(inner);
     attached.push((address, Arc::downgrade(&inner)));
     Ok(inner)

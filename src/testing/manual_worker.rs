@@ -55,9 +55,9 @@ impl<T> Worker<T> for ManualWorker {
             return Err("the test has ended".into());
         }
         match verdict.recv_timeout(2 * PATIENCE) {
-            Ok(Verdict::Succeed) => Ok(()),
-            Ok(Verdict::Fail(error)) => Err(error),
-            Ok(Verdict::Panic) => panic!("the test made job {} panic", job.index),
+            Ok(Instruction::Succeed) => Ok(()),
+            Ok(Instruction::Fail(error)) => Err(error),
+            Ok(Instruction::Panic) => panic!("the test made job {} panic", job.index),
             Err(_) => Err("the test let go of this job".into()),
         }
     }
@@ -137,7 +137,7 @@ fn keep(jobs: &mut BTreeMap<Index, StartedJob>, job: StartedJob) {
 }
 
 #[derive(Debug)]
-enum Verdict {
+enum Instruction {
     Succeed,
     Fail(BoxError),
     Panic,
@@ -152,26 +152,26 @@ pub struct StartedJob {
     pub index: Index,
     /// The number of this attempt, from 1.
     pub attempt: u32,
-    reply: Sender<Verdict>,
+    reply: Sender<Instruction>,
 }
 
 impl StartedJob {
     /// Makes the job return `Ok`.
     pub fn succeed(self) {
-        self.end(Verdict::Succeed);
+        self.end(Instruction::Succeed);
     }
 
     /// Makes the job return this error.
     pub fn fail(self, error: impl Into<BoxError>) {
-        self.end(Verdict::Fail(error.into()));
+        self.end(Instruction::Fail(error.into()));
     }
 
     /// Makes the job panic.
     pub fn panic(self) {
-        self.end(Verdict::Panic);
+        self.end(Instruction::Panic);
     }
 
-    fn end(self, verdict: Verdict) {
+    fn end(self, verdict: Instruction) {
         // The job may have stopped waiting, and then this is not received.
         let _ = self.reply.send(verdict);
     }

@@ -13,7 +13,7 @@ const LISTED: usize = if cfg!(test) { 8 } else { 4096 };
 const WORDS_FOR_ONE: usize = 2;
 
 #[derive(Debug, Default)]
-pub(crate) struct DoneAhead {
+pub(crate) struct AheadJobs {
     done: Bits,
     /// The number of set bits in `done`.
     count: u64,
@@ -54,7 +54,7 @@ impl SaveAhead<'_> {
     }
 }
 
-impl DoneAhead {
+impl AheadJobs {
     pub(crate) fn keep(&mut self) {
         self.kept = true;
     }

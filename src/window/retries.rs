@@ -12,7 +12,7 @@ use core::mem::take;
 use core::ops::RangeInclusive;
 
 /// The place of a failed job in the order in which jobs became due.
-type Place = u64;
+type DuePlace = u64;
 
 /// The failed jobs of a window, boxed, since there are usually none.
 #[derive(Debug, Default)]
@@ -20,12 +20,12 @@ pub(super) struct Retries(Option<Box<Queues>>);
 
 /// The jobs that may start: those below an index, and redriven ones.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reach<'a> {
+pub(super) struct Startable<'a> {
     pub(super) closed_from: Index,
     pub(super) redriven: &'a BTreeSet<Index>,
 }
 
-impl Reach<'_> {
+impl Startable<'_> {
     #[inline]
     fn has(self, index: Index) -> bool {
         index < self.closed_from || self.redriven.contains(&index)
@@ -98,15 +98,15 @@ forward! {
     forget(index: Index) -> bool;
     withdraw(index: Index) -> bool;
     take(index: Index) -> bool;
-    due(index: Index, reach: Reach<'_>) -> bool;
-    seek_missing(reach: Reach<'_>);
+    due(index: Index, reach: Startable<'_>) -> bool;
+    seek_missing(reach: Startable<'_>);
     #[inline]
-    reach(reach: Reach<'_>);
+    reach(reach: Startable<'_>);
     begin_read(run: &RangeInclusive<Index>);
-    end_read(count: usize, reach: Reach<'_>);
-    end_part(last: Index, reach: Reach<'_>);
+    end_read(count: usize, reach: Startable<'_>);
+    end_part(last: Index, reach: Startable<'_>);
     end_absent(last: Index, redriven: &BTreeSet<Index>) -> Vec<Index>;
-    rest_is_due(reach: Reach<'_>);
+    rest_is_due(reach: Startable<'_>);
     first_is_missing();
     rest_waits();
     #[inline]
@@ -120,12 +120,12 @@ struct Queues {
     /// Jobs to be read again.
     due: Queue,
     /// Jobs that are being read, in index order.
-    reading: Vec<(Index, Place)>,
+    reading: Vec<(Index, DuePlace)>,
     /// Jobs that are read and can be handed out.
     read: Queue,
     /// Jobs that the source did not have, due again after a pause or the next look.
-    missing: BTreeMap<Index, Place>,
-    next_place: Place,
+    missing: BTreeMap<Index, DuePlace>,
+    next_place: DuePlace,
 }
 
 impl Queues {
@@ -148,7 +148,7 @@ impl Queues {
     }
 
     /// Makes a job due that backs off or is missing. Returns false if it does not wait.
-    fn due(&mut self, index: Index, reach: Reach<'_>) -> bool {
+    fn due(&mut self, index: Index, reach: Startable<'_>) -> bool {
         if let Some(place) = self.missing.remove(&index) {
             self.due.insert(index, place, reach);
             return true;
@@ -162,7 +162,7 @@ impl Queues {
     }
 
     /// Makes the missing jobs due after a look at the source, which may have them now.
-    fn seek_missing(&mut self, reach: Reach<'_>) {
+    fn seek_missing(&mut self, reach: Startable<'_>) {
         for (index, place) in take(&mut self.missing) {
             self.due.insert(index, place, reach);
         }
@@ -170,7 +170,7 @@ impl Queues {
 
     /// Follows a window that has moved or changed its width.
     #[inline]
-    fn reach(&mut self, reach: Reach<'_>) {
+    fn reach(&mut self, reach: Startable<'_>) {
         self.due.reach(reach);
         self.read.reach(reach);
     }
@@ -197,14 +197,14 @@ impl Queues {
     /// Takes in the first `count` jobs being read. The caller decides about the others:
     /// [`rest_is_due`](Self::rest_is_due), [`first_is_missing`](Self::first_is_missing) or
     /// [`rest_waits`](Self::rest_waits).
-    fn end_read(&mut self, count: usize, reach: Reach<'_>) {
+    fn end_read(&mut self, count: usize, reach: Startable<'_>) {
         for (index, place) in self.reading.drain(..count.min(self.reading.len())) {
             self.read.insert(index, place, reach);
         }
     }
 
     /// Takes in the jobs being read up to this one.
-    fn end_part(&mut self, last: Index, reach: Reach<'_>) {
+    fn end_part(&mut self, last: Index, reach: Startable<'_>) {
         self.end_read(self.reading_up_to(last), reach);
     }
 
@@ -214,7 +214,7 @@ impl Queues {
         let absent = self.reading.drain(..self.reading_up_to(last)).collect::<Vec<_>>();
         let (missing, gone): (Vec<_>, _) = absent.into_iter().partition(|(index, _)| redriven.contains(index));
         self.missing.extend(missing);
-        gone.into_iter().map(|(index, _): (Index, Place)| index).collect()
+        gone.into_iter().map(|(index, _): (Index, DuePlace)| index).collect()
     }
 
     /// Returns the number of jobs being read up to this one.
@@ -223,7 +223,7 @@ impl Queues {
     }
 
     /// Makes the other jobs being read due again, in their places.
-    fn rest_is_due(&mut self, reach: Reach<'_>) {
+    fn rest_is_due(&mut self, reach: Startable<'_>) {
         for (index, place) in self.reading.drain(..) {
             self.due.insert(index, place, reach);
         }
@@ -276,15 +276,15 @@ impl Queues {
 /// Jobs in the order in which they became due. Jobs above the window are kept apart.
 #[derive(Debug, Default)]
 struct Queue {
-    order: BTreeMap<Place, Index>,
+    order: BTreeMap<DuePlace, Index>,
     /// The places of jobs that may start.
-    places: BTreeMap<Index, Place>,
+    places: BTreeMap<Index, DuePlace>,
     /// The places of jobs above the window, which was narrowed since they started.
-    above: BTreeMap<Index, Place>,
+    above: BTreeMap<Index, DuePlace>,
 }
 
 impl Queue {
-    fn insert(&mut self, index: Index, place: Place, reach: Reach<'_>) {
+    fn insert(&mut self, index: Index, place: DuePlace, reach: Startable<'_>) {
         if reach.has(index) {
             self.order.insert(place, index);
             self.places.insert(index, place);
@@ -293,7 +293,7 @@ impl Queue {
         }
     }
 
-    fn remove(&mut self, index: Index) -> Option<Place> {
+    fn remove(&mut self, index: Index) -> Option<DuePlace> {
         let place = self.places.remove(&index)?;
         self.order.remove(&place);
         Some(place)
@@ -305,7 +305,7 @@ impl Queue {
     }
 
     #[inline]
-    fn reach(&mut self, reach: Reach<'_>) {
+    fn reach(&mut self, reach: Startable<'_>) {
         if self.places.last_key_value().is_some_and(|(index, _)| *index >= reach.closed_from) {
             for (index, place) in self.places.split_off(&reach.closed_from) {
                 self.order.remove(&place);
@@ -324,9 +324,9 @@ mod tests {
     use super::*;
 
     /// The window ends below this index.
-    fn below(closed_from: Index) -> Reach<'static> {
+    fn below(closed_from: Index) -> Startable<'static> {
         static NONE: BTreeSet<Index> = BTreeSet::new();
-        Reach { closed_from, redriven: &NONE }
+        Startable { closed_from, redriven: &NONE }
     }
 
     fn failed(indices: impl IntoIterator<Item = Index>) -> Retries {

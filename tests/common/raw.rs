@@ -3,7 +3,7 @@
 use crate::engine::engine;
 use std::path::Path;
 use waterline::Engine;
-use waterline::fuzzing::Record;
+use waterline::fuzzing::DiskRecord;
 
 /// A database that no store has open.
 pub enum Raw {
@@ -108,7 +108,7 @@ impl Raw {
 
     /// Returns all records, ordered by family and key.
     #[must_use]
-    pub fn records(&self) -> Vec<Record> {
+    pub fn records(&self) -> Vec<DiskRecord> {
         let mut records = Vec::new();
         for family in self.families() {
             match self {

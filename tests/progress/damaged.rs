@@ -12,7 +12,7 @@ use common::{LONG, seeds};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use waterline::fuzzing::{Disk, Record};
+use waterline::fuzzing::{Disk, DiskRecord};
 use waterline::{Consumer, Error, Index, OnExhausted, Retry, Store, Table};
 
 /// The family and key of a record.
@@ -87,13 +87,13 @@ impl Lives {
     }
 
     /// Returns the records of the progress `p`. Its sound page tells which deltas are its own.
-    fn ours(&self) -> Vec<Record> {
+    fn ours(&self) -> Vec<DiskRecord> {
         let (records, key) = (self.disk.records(), b"pp".to_vec());
         let page = self.whole.get(&("waterline.system".to_owned(), key.clone()));
         let page = page.or(records.iter().find(|record| record.1 == key).map(|record| &record.2));
         let deltas = [&b"d"[..], page.map_or(&b"no number"[..], |page| &page[1..5])].concat();
         let system = [&b"pp"[..], b"sp", b"mp", b"h\x01p", &deltas];
-        let is_ours = |(family, key, _): &&Record| match family.as_str() {
+        let is_ours = |(family, key, _): &&DiskRecord| match family.as_str() {
             "waterline.system" => system.iter().any(|of| key.starts_with(of)),
             "waterline.parked" => key.starts_with(b"\x01p"),
             _ => false,
@@ -104,13 +104,13 @@ impl Lives {
     fn damage(&mut self) {
         for _ in 0..self.random.usize(1..4) {
             let ours = self.ours();
-            let kind = |(family, key, _): &Record| (family.clone(), key[0]);
+            let kind = |(family, key, _): &DiskRecord| (family.clone(), key[0]);
             let kinds: Vec<_> = ours.iter().map(kind).collect::<BTreeSet<_>>().into_iter().collect();
             let Some(wanted) = self.random.choice(&kinds) else { return };
             let alike = ours.iter().filter(|record| kind(record) == *wanted);
             let Some((family, key, before)) = self.random.choice(alike.collect::<Vec<_>>()).cloned() else { return };
             // A damaged record may hold an earlier value of this one, which cannot be told apart.
-            let is_whole = |(family, key, _): &&Record| !self.whole.contains_key(&(family.clone(), key.clone()));
+            let is_whole = |(family, key, _): &&DiskRecord| !self.whole.contains_key(&(family.clone(), key.clone()));
             let others: Vec<_> = ours.iter().filter(is_whole).collect();
             let mut left = before.clone();
             match self.random.u8(..4) {
@@ -174,8 +174,8 @@ impl Lives {
     }
 
     /// Forgets damage that was overwritten since the disk was like this.
-    fn note_written(&mut self, before: Vec<Record>) {
-        let by_place = |records: Vec<Record>| -> BTreeMap<Place, Vec<u8>> {
+    fn note_written(&mut self, before: Vec<DiskRecord>) {
+        let by_place = |records: Vec<DiskRecord>| -> BTreeMap<Place, Vec<u8>> {
             records.into_iter().map(|(family, key, value)| ((family, key), value)).collect()
         };
         let (was, is) = (by_place(before), by_place(self.disk.records()));
@@ -184,7 +184,7 @@ impl Lives {
 
     /// Asserts that a call was refused for damage, or for a reason that `or` accepts, and changed
     /// nothing.
-    fn assert_refused(&self, error: &Error, before: &[Record], or: impl Fn(&Error) -> bool) {
+    fn assert_refused(&self, error: &Error, before: &[DiskRecord], or: impl Fn(&Error) -> bool) {
         let is_damage = matches!(error, Error::Corrupt { name, .. } if name == "p" && !self.whole.is_empty());
         assert!(is_damage || or(error), "{}: {error:?}, where {:?} are damaged", self.place, self.whole.keys());
         assert_eq!(self.disk.records(), before, "{}: {error}", self.place);

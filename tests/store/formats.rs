@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use waterline::fuzzing::{Disk, Record};
+use waterline::fuzzing::{Disk, DiskRecord};
 use waterline::{Bytes, Codec, Consumer, Engine, Error, Index, JobLog, Jobs, MoveKind, Progress, Store, StoreOptions};
 
 const FIXTURE: &str = include_str!("formats/0.1.0.txt");
@@ -41,12 +41,12 @@ const FAMILIES: [&str; 7] = [
     "waterline.undo",
 ];
 
-fn records(fixture: &str) -> Vec<Record> {
+fn records(fixture: &str) -> Vec<DiskRecord> {
     let lines = fixture.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.map(|line| record(line).unwrap_or_else(|| panic!("no record: {line}"))).collect()
 }
 
-fn record(line: &str) -> Option<Record> {
+fn record(line: &str) -> Option<DiskRecord> {
     let (family, pair) = line.strip_suffix('"')?.split_once(" \"")?;
     // Quotes within a key or a value are escaped, so this is the gap between the two.
     let (key, value) = pair.split_once("\" \"")?;
@@ -74,7 +74,7 @@ fn unescaped(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-fn shown(records: &[Record]) -> String {
+fn shown(records: &[DiskRecord]) -> String {
     let lines = records.iter().map(|(family, key, value)| {
         let (key, value) = (key.escape_ascii(), value.escape_ascii());
         format!("{family} \"{key}\" \"{value}\"\n")
@@ -82,7 +82,7 @@ fn shown(records: &[Record]) -> String {
     lines.collect()
 }
 
-fn format_of(records: &[Record]) -> &[u8] {
+fn format_of(records: &[DiskRecord]) -> &[u8] {
     &records.iter().find(|(family, key, _)| family == SYSTEM && key == b"format").unwrap().2
 }
 
@@ -166,7 +166,7 @@ fn all_moves_are_there(store: &Store) {
     assert_eq!(moves, expected);
     let millis = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as u64;
     let times: Vec<_> = history.iter().map(|made| millis(made.at).to_be_bytes().to_vec()).collect();
-    let is_move = |(family, key, _): &&Record| family == SYSTEM && key.starts_with(b"h");
+    let is_move = |(family, key, _): &&DiskRecord| family == SYSTEM && key.starts_with(b"h");
     let stored: Vec<_> = records(FIXTURE).iter().filter(is_move).map(|(.., value)| value[2..10].to_vec()).collect();
     assert_eq!(times, stored);
     let parked = store.parked("moved").unwrap();
@@ -231,7 +231,7 @@ fn making(create: bool) -> StoreOptions {
     Store::options().create(create)
 }
 
-fn disk(records: &[Record]) -> Disk {
+fn disk(records: &[DiskRecord]) -> Disk {
     let disk = Disk::default();
     disk.put(records);
     disk
@@ -239,7 +239,7 @@ fn disk(records: &[Record]) -> Disk {
 
 /// Returns the records without what differs between lives: times of the machine with the checksums
 /// over them, and what a runner leaves beside its durations.
-fn steady(mut records: Vec<Record>) -> Vec<Record> {
+fn steady(mut records: Vec<DiskRecord>) -> Vec<DiskRecord> {
     let timed = number_of(&records, "timed");
     records.retain(|(family, key, _)| {
         let is_of_runner = ["waterline.queue", "waterline.ready"].contains(&family.as_str()) && key.starts_with(&timed);
@@ -265,7 +265,7 @@ fn name_key(name: &str) -> Vec<u8> {
 }
 
 /// Returns the number of a queue, with which the keys of its records begin.
-fn number_of(records: &[Record], name: &str) -> [u8; 4] {
+fn number_of(records: &[DiskRecord], name: &str) -> [u8; 4] {
     let key = name_key(name);
     let (.., value) = records.iter().find(|(_, of, _)| *of == key).expect("there is such a queue");
     value[1..5].try_into().unwrap()
@@ -375,7 +375,7 @@ mod on_disk {
     }
 
     /// Returns the records of a fixture that the engine has a place for.
-    fn kept(fixture: &str) -> Vec<Record> {
+    fn kept(fixture: &str) -> Vec<DiskRecord> {
         let mut records = records(fixture);
         records.retain(|(family, ..)| has_theirs() || family != "theirs");
         records

@@ -11,7 +11,7 @@ use crate::kv::statement::Statement;
 type Before = Vec<(At, Cell)>;
 
 /// A job with its operations, or operations without a job.
-type Job<'c> = (Option<&'c Asker>, &'c [Op]);
+type JobOps<'c> = (Option<&'c Asker>, &'c [Op]);
 
 /// The most rounds in which refused operations are retried. Each job of a chain in the worst order
 /// takes a round, and all writers wait meanwhile.
@@ -73,7 +73,7 @@ impl Draft<'_> {
     ///
     /// A refusal counts only if the constraints hold after it. Until then, rows of a job that
     /// breaks one may cause it.
-    fn make_jobs(&mut self, jobs: &[Job<'_>], broken: bool, made: &mut Vec<Made>) -> Result<bool, BoxError> {
+    fn make_jobs(&mut self, jobs: &[JobOps<'_>], broken: bool, made: &mut Vec<Made>) -> Result<bool, BoxError> {
         let (before, count) = (self.mark(), made.len());
         if !broken {
             for job in jobs {
@@ -97,7 +97,7 @@ impl Draft<'_> {
     }
 
     /// Makes all operations of a job, or none.
-    fn make_job(&mut self, (job, ops): &Job<'_>) -> Result<Made, BoxError> {
+    fn make_job(&mut self, (job, ops): &JobOps<'_>) -> Result<Made, BoxError> {
         let before = self.mark();
         // Statements keep their order, so a refused one is not retried after others.
         let mut statement = None;

@@ -11,11 +11,11 @@ pub struct Sample {
     pub bytes: Vec<u8>,
     /// The bytes that are now written for its value.
     pub written: Vec<u8>,
-    pub(super) read: Box<Reader>,
+    pub(super) read: Box<ReadSample>,
 }
 
 /// Reads a record of this name at this place. Returns whether it has the value of the sample.
-type Reader = dyn Fn(&str, &str, &[u8]) -> Result<bool, String>;
+type ReadSample = dyn Fn(&str, &str, &[u8]) -> Result<bool, String>;
 
 /// Returns records of a kind with the same name and place, given by values and bytes
 /// [in words](in_words).

@@ -15,7 +15,7 @@ pub(crate) struct KeptLife {
     owed: bool,
     /// True once the record includes this life's halt.
     has_halt: bool,
-    writing: Writing,
+    writing: RecordWrite,
     /// At most the width that the record on disk has.
     width: u64,
     /// The width of the window once the record has it.
@@ -24,7 +24,7 @@ pub(crate) struct KeptLife {
 
 /// How far the record is on its way to the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Writing {
+enum RecordWrite {
     #[default]
     No,
     /// The next save includes it.
@@ -46,10 +46,10 @@ impl KeptLife {
 
     /// Returns the record for the save that begins, if it has changed.
     pub(in crate::driver) fn take(&mut self) -> Option<Box<Life>> {
-        if self.writing == Writing::No {
+        if self.writing == RecordWrite::No {
             return None;
         }
-        self.writing = Writing::Taken;
+        self.writing = RecordWrite::Taken;
         self.record.clone()
     }
 
@@ -95,16 +95,16 @@ impl KeptLife {
     }
 
     fn write(&mut self, window: &mut Window) {
-        self.writing = Writing::Due;
+        self.writing = RecordWrite::Due;
         window.handle_changed();
     }
 
     /// Notes that a save is on disk. Returns the limits that have waited for it and now hold.
     pub(in crate::driver) fn saved(&mut self, limits: Limits) -> Option<Limits> {
-        if self.writing != Writing::Taken {
+        if self.writing != RecordWrite::Taken {
             return None;
         }
-        self.writing = Writing::No;
+        self.writing = RecordWrite::No;
         self.width = self.record.as_ref().map_or(0, |record| record.width);
         self.wider.take().map(|max_search_ahead| Limits { max_search_ahead, ..limits })
     }

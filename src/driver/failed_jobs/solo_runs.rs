@@ -1,9 +1,9 @@
 //! The turns of suspects: one at a time runs alone, once nothing else is in flight.
 
 use super::FailedJobs;
-use crate::base::{BoxError, Error, Index, caught::Failure};
+use crate::base::{BoxError, Error, Index, caught::Caught};
 use crate::driver::outbox::Ctx;
-use crate::observe::{Event, Kind};
+use crate::observe::{Event, EventKind};
 
 impl FailedJobs {
     /// Takes the next precautions: records jobs that are about to start, and begins the turns of
@@ -32,14 +32,14 @@ impl FailedJobs {
         self.quarantine.begin_turn(index, at.now);
         let count =
             format!("if the process dies now, that is death {} of {max} for which the job is to blame", crashes + 1);
-        at.tell(&Event::new(Kind::RunsAlone, index).error(&count));
+        at.tell(&Event::new(EventKind::RunsAlone, index).error(&count));
         self.note_start(index, crashes + 1, at);
     }
 
     /// Parks a suspect that has crashed the process too often, or halts the consumer.
     fn crashed(&mut self, index: Index, crashes: u32, at: &mut Ctx<'_>) {
         self.quarantine.condemn(index, at.window);
-        let failure = Failure::from(BoxError::from(Error::Crashed { index, crashes }));
+        let failure = Caught::from(BoxError::from(Error::Crashed { index, crashes }));
         if at.window.handle_withdrawn(index) {
             self.failures.forget_redriven(index);
             return self.redrive_refused(index, 0, &failure.text, at);
@@ -145,7 +145,7 @@ mod tests {
             let Some(run) = core.hand_out(&now) else { return false };
             core.job::<()>(run);
             let fails = core.failed_jobs.quarantine.is_suspect(run.index);
-            let outcome = if fails { Err(Failure::boxed((self.error)())) } else { Ok(()) };
+            let outcome = if fails { Err(Caught::boxed((self.error)())) } else { Ok(()) };
             core.report(run.token, outcome, &mut Changes::default(), &now);
             if fails {
                 self.attempts += 1;

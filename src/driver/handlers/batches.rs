@@ -8,10 +8,12 @@
 //! it succeeds, so that the job at fault fails by itself.
 
 use super::handing_out::{Found, Rest, Search};
-use crate::base::{BoxError, Index, caught::Failure, guard::drop_guarded, time::Now};
+use crate::base::{BoxError, Index, caught::Caught, guard::drop_guarded, time::Now};
 use crate::commit::changes::Changes;
-use crate::driver::{Driver, core::Core, effects, flights::Flight, outbox::Wakes, running::Batches, whole::CoreGuard};
-use crate::observe::{Event, Kind};
+use crate::driver::{
+    Driver, core::Core, effects, flights::Flight, outbox::Wakes, running::BatchSettings, whole::CoreGuard,
+};
+use crate::observe::{Event, EventKind};
 use crate::run::{Assignment, Batch, JobPort, Task, Ticket, worker::Report};
 use crate::window::batches::Next;
 use std::time::Duration;
@@ -19,7 +21,7 @@ use std::time::Duration;
 /// The attempt of each job in a batch of several: jobs that have failed are in none.
 const FIRST: u32 = 1;
 
-type BatchOutcome = Result<(), Box<Failure>>;
+type BatchOutcome = Result<(), Box<Caught>>;
 
 impl Core {
     /// Hands out the jobs of the next batch, if one starts now. The caller still [takes](Self::job)
@@ -127,7 +129,7 @@ impl Core {
         // A stopping consumer runs none of them again.
         self.out.waiters |= self.window.is_stopping();
         let text = format!("{count} jobs: {error}");
-        let event = lowest.map(|lowest| Event::new(Kind::BatchFailed, lowest).error(&text));
+        let event = lowest.map(|lowest| Event::new(EventKind::BatchFailed, lowest).error(&text));
         event.into_iter().for_each(|event| self.out.tell(&event, now));
     }
 
@@ -151,7 +153,7 @@ impl Core {
             self.run_alone(*index, batch.len(), error, now);
         }
         let text = format!("{} jobs: {error}", batch.len());
-        self.out.tell(&Event::new(Kind::BatchFailed, lowest).error(&text), now);
+        self.out.tell(&Event::new(EventKind::BatchFailed, lowest).error(&text), now);
         true
     }
 }
@@ -159,7 +161,7 @@ impl Core {
 impl Driver {
     /// Makes jobs run in batches of at most `max`. Has to be called before anything runs.
     pub(crate) fn set_batches(&self, max: usize, linger: Duration) {
-        self.core.lock().running.batches = Some(Batches::new(max, linger));
+        self.core.lock().running.batches = Some(BatchSettings::new(max, linger));
     }
 
     /// Reports the batch that has run, if there is one, and takes the next in the same critical
@@ -277,7 +279,7 @@ mod tests {
     fn core(linger: Duration) -> Core {
         let window = Window::begin(0, Limits { max_processing: 8, max_search_ahead: 1000 });
         let mut core = Core::new(window, Retry::none(), usize::MAX, time::now());
-        core.running.batches = Some(Batches::new(4, linger));
+        core.running.batches = Some(BatchSettings::new(4, linger));
         core
     }
 
@@ -387,7 +389,7 @@ mod tests {
             if abandoned {
                 core.abandon(&now);
             }
-            let refused = Err(Failure::boxed("refused".into()));
+            let refused = Err(Caught::boxed("refused".into()));
             drop(core.report_batch(&mut batch, refused, &mut Changes::default(), &now));
             assert_eq!(core.begin_telling(), !abandoned);
         }
@@ -401,7 +403,7 @@ mod tests {
         push(&mut core, 4);
         let mut batch = Vec::new();
         assert!(!core.gather(&mut batch, &now) && batch.len() == 4);
-        let refused = || Err(Failure::boxed("refused".into()));
+        let refused = || Err(Caught::boxed("refused".into()));
         assert!(core.report_batch(&mut batch, refused(), &mut Changes::default(), &now).is_some());
         assert_eq!((core.failed_jobs.failed, core.window.in_flight(), batch.len()), (0, 0, 0));
         assert!(!core.expire(begin));

@@ -6,7 +6,7 @@ use crate::base::{Error, Index, config::ConfigError, guard::drop_guarded, time};
 #[cfg(test)]
 use crate::crew::workers::Workers;
 #[cfg(feature = "tokio")]
-pub(crate) use crate::driver::waiters::Place;
+pub(crate) use crate::driver::waiters::WaiterKey;
 use crate::driver::whole::CoreGuard;
 use crate::driver::{Driver, core::Core, end_condition::OutOfReach, reading::Bounding};
 use crate::observe::{status::Ended, status::Status, strip::Strip};
@@ -52,9 +52,9 @@ pub(crate) trait Control: Send + Sync {
     /// Returns whether the watermark has reached this index. While it still may, the task keeps a
     /// place in the list of waiters and is woken when that changes.
     #[cfg(feature = "tokio")]
-    fn poll_wait_for(&self, index: Index, place: &mut Option<Place>, waker: &Waker) -> Poll<bool>;
+    fn poll_wait_for(&self, index: Index, place: &mut Option<WaiterKey>, waker: &Waker) -> Poll<bool>;
     #[cfg(feature = "tokio")]
-    fn wait_for_no_more(&self, place: Option<Place>);
+    fn wait_for_no_more(&self, place: Option<WaiterKey>);
     /// Returns the tasks that wait until the owner could join without waiting.
     #[cfg(feature = "tokio")]
     fn awaited(&self) -> &Wakers;
@@ -152,12 +152,12 @@ impl Control for Driver {
     }
 
     #[cfg(feature = "tokio")]
-    fn poll_wait_for(&self, index: Index, place: &mut Option<Place>, waker: &Waker) -> Poll<bool> {
+    fn poll_wait_for(&self, index: Index, place: &mut Option<WaiterKey>, waker: &Waker) -> Poll<bool> {
         self.poll_index(index, place, waker)
     }
 
     #[cfg(feature = "tokio")]
-    fn wait_for_no_more(&self, place: Option<Place>) {
+    fn wait_for_no_more(&self, place: Option<WaiterKey>) {
         self.leave_index(place);
     }
 

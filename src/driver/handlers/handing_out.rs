@@ -228,7 +228,7 @@ impl Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{caught::Failure, retry::Retry, sync::Arc};
+    use crate::base::{caught::Caught, retry::Retry, sync::Arc};
     use crate::driver::handlers::news::tests::ByHand;
     use crate::reader::{Payloads, Weights};
     use crate::run::{Assignment, JobPort, Task};
@@ -273,7 +273,7 @@ mod tests {
         core.window.handle_stop();
         let (bell, (say, said)) = (Arc::<Bell>::default(), unbounded());
         let driver = Driver::new(core, bell.clone(), Watermark::new(), Arc::new(ByHand));
-        let failure = Failure::boxed(Box::new(Asks(bell, say)));
+        let failure = Caught::boxed(Box::new(Asks(bell, say)));
         let mut report = Some(Report { token, index: 0, outcome: Err(failure) });
         assert!(driver.next_task(&mut report, &mut Changes::default()).is_none(), "it stops");
         assert_eq!(said.try_recv(), Ok(true));
@@ -312,7 +312,7 @@ mod tests {
         assert!(core.report(first, Ok(()), &mut Changes::default(), &Now::when_asked()).is_none());
         let driver = Driver::new(core, Arc::default(), Watermark::new(), Arc::new(ByHand));
         let (say, said) = unbounded();
-        let outcome = Err(Failure::boxed(Box::new(Slow(say))));
+        let outcome = Err(Caught::boxed(Box::new(Slow(say))));
         let mut report = Some(Report { token: second, index: 1, outcome });
         assert!(matches!(driver.next(&mut report, &mut Changes::default()), Some(Task::Run(Assignment::<()> { .. }))));
         let asked = driver.core.lock().saving.under_way.since.expect("job 0 is to be saved");

@@ -4,14 +4,14 @@
 //! same however many wait.
 
 use crate::base::sync::{Arc, Condvar};
-use crate::base::{Error, Index, caught::Failure, guard::drop_guarded, time};
+use crate::base::{Error, Index, caught::Caught, guard::drop_guarded, time};
 use crate::driver::{Driver, core::Core, waiters::Waiter, whole::CoreGuard};
 use crate::notifier::NewsPort;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 #[cfg(feature = "tokio")]
 use {
-    crate::driver::waiters::Place,
+    crate::driver::waiters::WaiterKey,
     std::task::{Poll, Waker},
 };
 
@@ -53,7 +53,7 @@ impl Driver {
 
     /// Returns whether the watermark has reached this index, or registers the task to be woken.
     #[cfg(feature = "tokio")]
-    pub(super) fn poll_index(&self, index: Index, place: &mut Option<Place>, waker: &Waker) -> Poll<bool> {
+    pub(super) fn poll_index(&self, index: Index, place: &mut Option<WaiterKey>, waker: &Waker) -> Poll<bool> {
         let waiter = Waiter::Task(waker.clone());
         let mut core = self.core.lock();
         let before = place.take().and_then(|place| core.waiters.leave(place));
@@ -73,7 +73,7 @@ impl Driver {
 
     /// Removes a task from the list of waiters.
     #[cfg(feature = "tokio")]
-    pub(super) fn leave_index(&self, place: Option<Place>) {
+    pub(super) fn leave_index(&self, place: Option<WaiterKey>) {
         let waiter = place.and_then(|place| self.core.lock().waiters.leave(place));
         drop(waiter);
     }
@@ -95,7 +95,7 @@ impl NewsPort for Driver {
         }
     }
 
-    fn panicked(&self, run: RangeInclusive<Index>, failure: Failure) {
+    fn panicked(&self, run: RangeInclusive<Index>, failure: Caught) {
         let index = *run.end();
         let text = format!("on_processed {}", failure.text);
         let error = Error::Callback { index, source: failure.error };

@@ -1,6 +1,6 @@
 //! Tells observers of attempts, without the lock, on the thread that runs or reports the attempt.
 
-use crate::base::{Index, caught::Failure, failure::Verdict, guard::drop_guarded, sync::Arc};
+use crate::base::{Index, caught::Caught, failure::Verdict, guard::drop_guarded, sync::Arc};
 use crate::commit::changes::Changes;
 use crate::crew::stopping::Overdue;
 use crate::driver::{Driver, running::Pool};
@@ -61,7 +61,7 @@ impl<T: Send + 'static> Runner<T> for Observed<T> {
     }
 
     /// The caller tells the observers of each job of a batch, since it knows the attempts.
-    fn run_batch(&self, jobs: Vec<Job<T>>, effects: &mut Changes) -> Result<(), Box<Failure>> {
+    fn run_batch(&self, jobs: Vec<Job<T>>, effects: &mut Changes) -> Result<(), Box<Caught>> {
         self.runner.run_batch(jobs, effects)
     }
 
@@ -105,7 +105,7 @@ impl Driver {
 
     /// Tells the observers that an attempt of these jobs is over, before it is reported.
     #[cold]
-    pub(super) fn observe_end(&self, jobs: impl ExactSizeIterator<Item = Index>, outcome: &Result<(), Box<Failure>>) {
+    pub(super) fn observe_end(&self, jobs: impl ExactSizeIterator<Item = Index>, outcome: &Result<(), Box<Caught>>) {
         let outcome = match outcome {
             Ok(()) => AttemptOutcome::Done,
             Err(failure) if jobs.len() > 1 => AttemptOutcome::BatchFailed { error: &failure.text },

@@ -6,11 +6,11 @@
 mod gaps;
 
 use crate::base::time::{self, Now};
-use crate::base::{BoxError, Error, Index, caught::Failure, guard::drop_guarded, sync::Arc};
+use crate::base::{BoxError, Error, Index, caught::Caught, guard::drop_guarded, sync::Arc};
 use crate::driver::calls::{InVain, after};
 use crate::driver::reading::{Bounding, Surplus};
 use crate::driver::{Driver, core::Core, failed_jobs::Unread, prefetch::Sorted, watching::is_caught_up};
-use crate::observe::{Event, Kind};
+use crate::observe::{Event, EventKind};
 use crate::reader::{Ask, Beyond, Due, Fetched, Look, Order, Outcome, Payloads, ReadPort, ReadRuns, Then, Weights};
 use crate::source::Gate;
 use crate::window::Window;
@@ -220,8 +220,8 @@ impl Core {
     fn tell_unread(&mut self, next: Index, then: &Then, pause: Duration, now: &Now) {
         let kind = match then {
             Then::Unasked | Then::Truncated { .. } => return,
-            Then::Missing => Kind::Missing,
-            Then::Failed(_) => Kind::SourceFailed,
+            Then::Missing => EventKind::Missing,
+            Then::Failed(_) => EventKind::SourceFailed,
         };
         let calls = self.reading.calls.numbers(Some(after(pause, now.get())), now);
         let event = Event { source: Some(calls), ..Event::new(kind, next) };
@@ -304,7 +304,7 @@ impl Core {
             reading.bounding = Bounding::Wanted;
         }
         let source = Some(reading.calls.numbers(Some(again), now));
-        let event = Event { source, ..Event::new(Kind::SourceFailed, self.window.lowest_undone()) };
+        let event = Event { source, ..Event::new(EventKind::SourceFailed, self.window.lowest_undone()) };
         self.out.tell(&event.error(error), now);
         Some(again)
     }
@@ -395,7 +395,7 @@ impl ReadPort for Driver {
         })
     }
 
-    fn look_failed(&self, failure: Failure) -> Option<Instant> {
+    fn look_failed(&self, failure: Caught) -> Option<Instant> {
         let again = self.step(|core, now| core.look_failed(&failure.text, now));
         drop_guarded(failure.error);
         again

@@ -1,10 +1,10 @@
 //! Attempts that are over: a success counts as done, a failure is retried, parked, or halts.
 
 use crate::base::guard::{drop_guarded, guarded};
-use crate::base::{BoxError, Index, caught::Failure, time::Now};
+use crate::base::{BoxError, Index, caught::Caught, time::Now};
 use crate::commit::changes::Changes;
 use crate::driver::{Driver, core::Core};
-use crate::observe::{Event, Kind};
+use crate::observe::{Event, EventKind};
 use crate::run::worker::{Report, Reported};
 
 impl Core {
@@ -15,7 +15,7 @@ impl Core {
     pub(crate) fn report(
         &mut self,
         token: usize,
-        outcome: Result<(), Box<Failure>>,
+        outcome: Result<(), Box<Caught>>,
         effects: &mut Changes,
         now: &Now,
     ) -> Option<BoxError> {
@@ -70,7 +70,7 @@ impl Reported for Driver {
     }
 
     fn start_panicked(&self, index: Index, error: &str) {
-        self.step(|core, now| core.out.tell(&Event::new(Kind::ClosurePanicked, index).error(error), now));
+        self.step(|core, now| core.out.tell(&Event::new(EventKind::ClosurePanicked, index).error(error), now));
     }
 
     fn is_stopping(&self) -> bool {
@@ -124,7 +124,7 @@ impl Driver {
     }
 
     /// Calls `on_job_done` for these jobs, which fail if it panics.
-    pub(super) fn call_on_job_done(&self, jobs: impl Iterator<Item = Index>) -> Result<(), Box<Failure>> {
+    pub(super) fn call_on_job_done(&self, jobs: impl Iterator<Item = Index>) -> Result<(), Box<Caught>> {
         let callback = self.core.lock().running.on_job_done.clone();
         let Some(callback) = callback else { return Ok(()) };
         // A `stop` in the callback would wait for the very jobs that are being reported.
@@ -134,6 +134,6 @@ impl Driver {
             Ok(())
         });
         drop_guarded(callback);
-        called.map_err(Failure::boxed)
+        called.map_err(Caught::boxed)
     }
 }

@@ -1,9 +1,9 @@
 //! The driver's side of saving: when to hurry, retry or abandon a save.
 
-use crate::base::{BoxError, Error, caught::Failure, guard::drop_guarded, retry::Retry, time::Now};
+use crate::base::{BoxError, Error, caught::Caught, guard::drop_guarded, retry::Retry, time::Now};
 use crate::commit::changes::{Changes, Refused};
 use crate::driver::{Driver, core::Core, outbox::Ctx};
-use crate::observe::{Event, Kind, observers::Notice};
+use crate::observe::{Event, EventKind, observers::Notice};
 use crate::progress::{Checkpoint, DoneAhead, SavePort, Snapshot};
 use crate::window::Save as Due;
 use std::time::Duration;
@@ -55,7 +55,7 @@ impl Core {
         let (mut for_good, mut in_batch, mut surplus) = (Vec::new(), false, Vec::new());
         for Refused { index, attempt, error } in jobs {
             let never = error.is_for_good();
-            let failure = Failure::from(BoxError::from(error));
+            let failure = Caught::from(BoxError::from(error));
             if self.batch_refused(index, &failure.text, now) {
                 // It may be another job's failure; the job at fault then fails alone.
                 in_batch |= never;
@@ -141,13 +141,13 @@ impl Core {
 
     /// Returns the pause before the next try, if there is one, and a value to drop without the
     /// lock.
-    pub(crate) fn save_failed(&mut self, failure: Failure, now: &Now) -> (Option<Duration>, Option<BoxError>) {
+    pub(crate) fn save_failed(&mut self, failure: Caught, now: &Now) -> (Option<Duration>, Option<BoxError>) {
         if self.tenancy.is_lost() {
             self.abandon_save();
             return (None, Some(failure.error));
         }
         let index = self.window.lowest_undone();
-        self.out.tell(&Event::new(Kind::SaveFailed, index).error(&failure.text), now);
+        self.out.tell(&Event::new(EventKind::SaveFailed, index).error(&failure.text), now);
         self.saving.under_way.error = Some(failure.text);
         // From now on only the end of the consumer hurries the save.
         self.saving.under_way.hurried = false;
@@ -173,7 +173,7 @@ impl Core {
 
     /// Notes that the user's part of a transaction failed, so nothing of it is written. Returns a
     /// value to be dropped without the lock.
-    fn write_failed(&mut self, failure: Failure, now: &Now) -> Option<BoxError> {
+    fn write_failed(&mut self, failure: Caught, now: &Now) -> Option<BoxError> {
         let mut at = Ctx { window: &mut self.window, ending: &mut self.ending, out: &mut self.out, now };
         match &mut self.saving.writing {
             Some(writing) => writing.failed(failure, &mut self.failed_jobs, &mut at),
@@ -238,7 +238,7 @@ impl SavePort for Driver {
     }
 
     fn save_failed(&self, error: BoxError) -> Option<Duration> {
-        let failure = Failure::from(error);
+        let failure = Caught::from(error);
         let (again, surplus) = self.step_saving(|core, now| core.save_failed(failure, now));
         drop_guarded(surplus);
         again
@@ -249,7 +249,7 @@ impl SavePort for Driver {
     }
 
     fn write_failed(&self, error: BoxError) {
-        let failure = Failure::from(error);
+        let failure = Caught::from(error);
         drop_guarded(self.step_saving(|core, now| {
             let surplus = core.write_failed(failure, now);
             core.saving.under_way.begins_anew();
@@ -259,7 +259,7 @@ impl SavePort for Driver {
 
     /// Halts the consumer, since it is unknown whether a transaction is written.
     fn save_unknown(&self, error: BoxError) {
-        let Failure { error: source, text, .. } = Failure::from(error);
+        let Caught { error: source, text, .. } = Caught::from(error);
         self.halt_after_last_save(Error::Progress { source }, text.clone(), &text);
     }
 }

@@ -4,11 +4,11 @@
 //! is kept in the core, and holds from the takeover on.
 
 use crate::base::{Error, Index, error::describe, guard::drop_guarded, sync::Arc, time::Now};
-use crate::driver::name_released::{self, Waits};
+use crate::driver::name_released::{self, OnStandby};
 use crate::driver::{
-    Driver, core::Core, failed_jobs::Recovered, running::Pool, save_deadline::SaveDeadline, tenure::Refusal,
+    Driver, core::Core, failed_jobs::Recovered, running::Pool, save_deadline::SaveDeadline, tenure::NameInUse,
 };
-use crate::observe::{Event, Kind, observers::Notice};
+use crate::observe::{Event, EventKind, observers::Notice};
 use crate::progress::Saves;
 use crate::reader::ReadRuns;
 use crate::source::wakeup::{Bell, Met};
@@ -37,11 +37,11 @@ pub(crate) struct Takeover {
 }
 
 impl Core {
-    pub(crate) fn await_name(&mut self, refusal: Refusal, now: &Now) {
+    pub(crate) fn await_name(&mut self, refusal: NameInUse, now: &Now) {
         self.tenancy.waits_on(refusal, now);
         let Some(awaited) = &self.tenancy.awaited else { return };
         let text = awaited.blocked(now).to_string();
-        self.out.tell(&Event { index: None, ..Event::new(Kind::Waits, 0).error(&text) }, now);
+        self.out.tell(&Event { index: None, ..Event::new(EventKind::Waits, 0).error(&text) }, now);
         if self.out.is_observed() {
             let status = Box::new(self.status(now));
             self.out.telling.notice(Notice::Waiting { status });
@@ -58,7 +58,7 @@ impl Core {
         self.out.waiters = true;
         self.watching.stalls.restart(now.get());
         let elapsed = self.tenancy.awaited.take().map(|awaited| now.get().saturating_duration_since(awaited.since));
-        self.out.tell(&Event { elapsed, ..Event::new(Kind::TookOver, self.window.lowest_undone()) }, now);
+        self.out.tell(&Event { elapsed, ..Event::new(EventKind::TookOver, self.window.lowest_undone()) }, now);
         if self.out.is_observed() {
             let (elapsed, status) = (elapsed.unwrap_or_default(), Box::new(self.status(now)));
             self.out.telling.notice(Notice::TookOver { elapsed, status });
@@ -67,7 +67,7 @@ impl Core {
     }
 }
 
-impl Waits for Driver {
+impl OnStandby for Driver {
     fn name_freed(&self, name: &str) {
         if name != self.watermark.name() && name != UNNAMED {
             return;
@@ -104,12 +104,12 @@ impl Driver {
 
     /// Takes this consumer off the list of those that are called when a name is released.
     pub(crate) fn tries_no_more(&self) {
-        let me: Weak<dyn Waits> = self.crew.host().clone();
+        let me: Weak<dyn OnStandby> = self.crew.host().clone();
         name_released::withdraw(&me);
     }
 
     /// Notes that another consumer still has the name.
-    pub(crate) fn waits_on(&self, refusal: Refusal, now: &Now) {
+    pub(crate) fn waits_on(&self, refusal: NameInUse, now: &Now) {
         self.core.lock().tenancy.waits_on(refusal, now);
     }
 
@@ -117,7 +117,7 @@ impl Driver {
     pub(crate) fn waits_out(&self, error: &Error, now: &Now) -> Duration {
         let mut core = self.core.lock();
         let text = describe(error);
-        core.out.tell(&Event { index: None, ..Event::new(Kind::NotAsked, 0).error(&text) }, now);
+        core.out.tell(&Event { index: None, ..Event::new(EventKind::NotAsked, 0).error(&text) }, now);
         let pause = core.tenancy.waits_out(text, now);
         self.settle(core, now);
         pause
@@ -204,9 +204,9 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
     const LIMITS: Limits = Limits { max_processing: 2, max_search_ahead: 9 };
 
-    fn leased(expires_in: Duration) -> Refusal {
+    fn leased(expires_in: Duration) -> NameInUse {
         let error = Error::Leased { name: "a name".to_owned(), holder: "node a".to_owned(), expires_in };
-        Refusal::of(error).unwrap()
+        NameInUse::of(error).unwrap()
     }
 
     /// A consumer on standby since this time.

@@ -10,7 +10,7 @@
 //! future and reports the failure itself.
 
 use crate::base::time::{self, Coarse, Now};
-use crate::base::{BoxError, Error, Index, caught::Failure, guard::drop_guarded};
+use crate::base::{BoxError, Error, Index, caught::Caught, guard::drop_guarded};
 use crate::crew::stopping::Overdue;
 use crate::driver::{Driver, core::Core, flights::Timer};
 use crate::run::worker::Report;
@@ -32,7 +32,7 @@ struct Lapsed {
 
 /// When to look next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
+enum NextLook {
     /// After this pause.
     In(Duration),
     /// After one tick: a thread is about to take its next step.
@@ -45,18 +45,18 @@ enum Look {
 
 impl Core {
     /// Collects at most [`AT_ONCE`] overdue attempts.
-    fn look_at_timeouts(&mut self, now: Coarse, lapsed: &mut Vec<Lapsed>) -> Look {
+    fn look_at_timeouts(&mut self, now: Coarse, lapsed: &mut Vec<Lapsed>) -> NextLook {
         if self.window.has_ended() {
-            return Look::End;
+            return NextLook::End;
         }
         while lapsed.len() < AT_ONCE {
             // Abandoned attempts do not count.
             let next = self.running.flights.next_timeout().filter(|_| !self.ending.abandoned);
             let flight = next.and_then(|token| Some((token, *self.running.flights.get(token)?)));
-            let Some(timeouts) = &mut self.running.flights.timeouts else { return Look::End };
+            let Some(timeouts) = &mut self.running.flights.timeouts else { return NextLook::End };
             let Some((token, flight)) = flight else {
                 timeouts.idle = true;
-                return Look::Called;
+                return NextLook::Called;
             };
             if flight.timer == Timer::Off {
                 self.running.flights.pass(token, Timer::Off);
@@ -64,23 +64,23 @@ impl Core {
             }
             let elapsed: Duration = now.duration_since(flight.started).into();
             if elapsed < timeouts.after {
-                return Look::In((timeouts.after - elapsed).max(TICK));
+                return NextLook::In((timeouts.after - elapsed).max(TICK));
             }
             let flag = timeouts.flags.get(token);
             if timeouts.fails && timeouts.observed && !flag.is_some_and(Overdue::is_observed) {
-                return Look::Soon;
+                return NextLook::Soon;
             }
             flag.into_iter().for_each(Overdue::begin);
             let timer = if timeouts.fails { Timer::Failing } else { Timer::Overdue };
             self.running.flights.pass(token, timer);
             lapsed.push(Lapsed { token, index: flight.index, attempt: flight.attempt });
         }
-        Look::In(Duration::ZERO)
+        NextLook::In(Duration::ZERO)
     }
 
     /// Takes the failure of an overdue attempt, unless attempts no longer count. Returns a value to
     /// be dropped without the lock.
-    fn time_out(&mut self, token: usize, failure: Failure, now: &Now) -> Option<BoxError> {
+    fn time_out(&mut self, token: usize, failure: Caught, now: &Now) -> Option<BoxError> {
         let unheard = self.running.flights.get(token)?.timer == Timer::FailingUnheard;
         if self.ending.abandoned && !unheard {
             // Its token ends it, like that of any abandoned attempt.
@@ -128,13 +128,13 @@ impl Driver {
             }
             let until = match look {
                 // Beyond the end of the clock means no deadline.
-                Look::In(pause) => self.clock.now().checked_add(pause),
-                Look::Called => None,
-                Look::Soon => {
+                NextLook::In(pause) => self.clock.now().checked_add(pause),
+                NextLook::Called => None,
+                NextLook::Soon => {
                     core.wait_until(&bell, Some(time::now() + TICK));
                     continue;
                 }
-                Look::End => return,
+                NextLook::End => return,
             };
             core.wait_by(&self.clock, &bell, until);
         }
@@ -152,7 +152,7 @@ impl Driver {
             self.core.lock().running.flights.timeouts.as_ref().map_or(Duration::ZERO, |timeouts| timeouts.after);
         let fail = |Lapsed { token, index, attempt }| {
             let error = Error::AttemptTimeout { index, attempt, after };
-            let report = Report { token, index, outcome: Err(Failure::boxed(Box::new(error))) };
+            let report = Report { token, index, outcome: Err(Caught::boxed(Box::new(error))) };
             if self.observes {
                 self.observe_end(std::iter::once(index), &report.outcome);
             }
@@ -205,7 +205,7 @@ mod tests {
     }
 
     /// Looks once, and returns the jobs whose timeout is over.
-    fn look(core: &mut Core, now: Coarse) -> (Vec<Index>, Look) {
+    fn look(core: &mut Core, now: Coarse) -> (Vec<Index>, NextLook) {
         let mut lapsed = Vec::new();
         let look = core.look_at_timeouts(now, &mut lapsed);
         (lapsed.iter().map(|lapsed| lapsed.index).collect(), look)
@@ -215,13 +215,14 @@ mod tests {
     fn timeouts_end_in_turn_and_only_if_they_count() {
         let (start, mut core) = (time::coarse(), core(false, true));
         let at = |seconds: u64| start + Ticks::from_secs(seconds);
-        let called = (Vec::new(), Look::Called);
+        let called = (Vec::new(), NextLook::Called);
         assert_eq!(look(&mut core, start), called);
         assert!(core.running.flights.timeouts.as_ref().is_some_and(|timeouts| timeouts.idle));
         let tokens: Vec<usize> = (0..5).map(|index| begin(&mut core, index, at(index))).collect();
         assert!(core.running.flights.timeouts.as_ref().is_some_and(|timeouts| !timeouts.idle), "it was called");
         core.running.flights.leave_timeout(tokens[1]);
-        let pause = |look: Look| if let Look::In(pause) = look { pause.as_secs_f64().round() } else { f64::NAN };
+        let pause =
+            |look: NextLook| if let NextLook::In(pause) = look { pause.as_secs_f64().round() } else { f64::NAN };
         let (lapsed, again) = look(&mut core, at(9));
         assert_eq!((lapsed, pause(again)), (vec![], 1.0));
         let (lapsed, again) = look(&mut core, at(10));
@@ -229,12 +230,12 @@ mod tests {
         assert!(core.running.flights.end(tokens[2]).is_some());
         let (lapsed, again) = look(&mut core, at(12));
         assert_eq!((lapsed, pause(again)), (vec![], 1.0));
-        assert_eq!(look(&mut core, at(99)), (vec![3, 4], Look::Called));
+        assert_eq!(look(&mut core, at(99)), (vec![3, 4], NextLook::Called));
         assert_eq!(look(&mut core, at(999)), called, "each is told once");
         // The slots are reused, in another order.
         tokens.into_iter().for_each(|token| _ = core.running.flights.end(token));
         (5..8).for_each(|index| _ = begin(&mut core, index, at(index + 1000)));
-        assert_eq!(look(&mut core, at(2000)), (vec![5, 6, 7], Look::Called));
+        assert_eq!(look(&mut core, at(2000)), (vec![5, 6, 7], NextLook::Called));
     }
 
     #[test]
@@ -245,10 +246,13 @@ mod tests {
         let looks = [(); 3].map(|()| look(&mut core, later));
         assert_eq!(looks.each_ref().map(|(lapsed, _)| lapsed.len()), [64, 64, 22]);
         assert!(looks.iter().flat_map(|(lapsed, _)| lapsed).copied().eq(0..150));
-        assert_eq!(looks.map(|(_, look)| look), [Look::In(Duration::ZERO), Look::In(Duration::ZERO), Look::Called]);
+        assert_eq!(
+            looks.map(|(_, look)| look),
+            [NextLook::In(Duration::ZERO), NextLook::In(Duration::ZERO), NextLook::Called]
+        );
         begin(&mut core, 150, start);
         core.ending.abandoned = true;
-        assert_eq!(look(&mut core, later), (vec![], Look::Called));
+        assert_eq!(look(&mut core, later), (vec![], NextLook::Called));
     }
 
     #[test]
@@ -257,9 +261,9 @@ mod tests {
         crate::crew::stopping::Stopping::default().ask_here();
         begin(&mut core, 0, start);
         let later = start + Ticks::from_secs(11);
-        assert_eq!(look(&mut core, later), (vec![], Look::Soon));
+        assert_eq!(look(&mut core, later), (vec![], NextLook::Soon));
         Overdue::observed_here();
-        assert_eq!(look(&mut core, later), (vec![0], Look::Called));
+        assert_eq!(look(&mut core, later), (vec![0], NextLook::Called));
         assert!(crate::crew::stopping::here(), "the job is told");
         begin(&mut core, 1, start);
         assert!(!crate::crew::stopping::here(), "the next one has a flag of its own");

@@ -8,9 +8,9 @@
 //! observer.
 
 use crate::base::time::{Now, Sleep};
-use crate::driver::watching::{Said, moves};
+use crate::driver::watching::{StallReport, moves};
 use crate::driver::{Driver, core::Core};
-use crate::observe::{Event, Kind, observers::Notice, status::Blocked};
+use crate::observe::{Event, EventKind, observers::Notice, status::Blocked};
 use std::time::{Duration, Instant};
 
 impl Core {
@@ -87,7 +87,7 @@ impl Core {
     }
 
     /// Keeps a stall for the observers and the user's alarms.
-    fn notice_stall(&mut self, said: &Said, elapsed: Duration, now: &Now) {
+    fn notice_stall(&mut self, said: &StallReport, elapsed: Duration, now: &Now) {
         if said.line && self.out.is_observed() {
             let notice = Notice::Stalled { elapsed, status: Box::new(self.stalled_status(now)) };
             self.out.telling.notice(notice);
@@ -101,7 +101,7 @@ impl Core {
     /// Returns the event that names what the watermark or end waits for, unless only for new jobs.
     fn stalled(&self, now: &Now) -> Option<(Event<'static>, String)> {
         let elapsed = Some(now.get().saturating_duration_since(self.watching.stalls.since));
-        let event = |index| Event { elapsed, ..Event::new(Kind::Stalled, index) };
+        let event = |index| Event { elapsed, ..Event::new(EventKind::Stalled, index) };
         let status = self.stalled_status(now);
         let next = self.window.lowest_undone();
         let lowest = self.running.flights.iter().min_by_key(|flight| flight.index);
@@ -181,7 +181,7 @@ impl Driver {
 mod tests {
     use super::*;
     use crate::base::{Error, retry::Retry};
-    use crate::driver::{running::Batches, tenure::Refusal};
+    use crate::driver::{running::BatchSettings, tenure::NameInUse};
     use crate::observe::{Told, events::Observer, listening::Listens, observers::Observers};
     use crate::window::{Limits, Window};
 
@@ -216,7 +216,7 @@ mod tests {
         let _listens = tracing::subscriber::set_default(Listens::default());
         let now = Instant::now();
         let mut core = watched(Some(5), now);
-        let refusal = Refusal::of(Error::InUse { name: "p".to_owned() }).unwrap();
+        let refusal = NameInUse::of(Error::InUse { name: "p".to_owned() }).unwrap();
         core.await_name(refusal, &Now::at(now));
         assert!(core.stalled(&Now::at(now + PATIENCE)).is_none());
         core.look_for_stall(&Now::at(now + PATIENCE));
@@ -229,7 +229,7 @@ mod tests {
         let now = Instant::now();
         let mut core = watched(Some(0), now);
         core.window.set_limits(Limits { max_processing: 4, max_search_ahead: 100 });
-        core.running.batches = Some(Batches::new(4, PATIENCE * 5 / 2));
+        core.running.batches = Some(BatchSettings::new(4, PATIENCE * 5 / 2));
         while core.window.poll().is_some() {}
         core.window.handle_fetched(1);
         assert!(core.running.has_work(&core.window, &core.failed_jobs.failures, now), "a thread is to wait with job 0");

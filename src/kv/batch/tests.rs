@@ -26,11 +26,11 @@ fn add(records: &mut Records, (family, key, value): &Change) {
     }
 }
 
-fn said<'a>(records: impl Iterator<Item = Record<'a>>) -> Vec<Change> {
-    let said = |record: Record<'_>| match record {
-        Record::Put { family, key, value } => (family.0, key.to_vec(), Some(value.to_vec())),
-        Record::Delete { family, key } => (family.0, key.to_vec(), None),
-        Record::DeleteRange { .. } => panic!("none was put"),
+fn said<'a>(records: impl Iterator<Item = RowChange<'a>>) -> Vec<Change> {
+    let said = |record: RowChange<'_>| match record {
+        RowChange::Put { family, key, value } => (family.0, key.to_vec(), Some(value.to_vec())),
+        RowChange::Delete { family, key } => (family.0, key.to_vec(), None),
+        RowChange::DeleteRange { .. } => panic!("none was put"),
     };
     records.map(said).collect()
 }
@@ -45,7 +45,7 @@ fn a_batch_has_the_bytes_of_its_format() {
     let header = [0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0];
     let records = [&b"\x01\x01k\x02vw"[..], b"\x04\x80\x01\x02pq", b"\x0e\x03\x01a\x02bc"].concat();
     assert_eq!(batch.bytes(), [&header[..], &records].concat());
-    let range = Record::DeleteRange { family: FamilyId(3), from: b"a", to: b"bc" };
+    let range = RowChange::DeleteRange { family: FamilyId(3), from: b"a", to: b"bc" };
     assert_eq!(batch.records().last(), Some(range));
 }
 

@@ -47,13 +47,13 @@ const BYTES: usize = 256 * 1024;
 pub(crate) struct Secondary {
     path: PathBuf,
     /// The secondary that all calls read; `None` after a catch-up that broke off halfway.
-    seen: RwLock<Option<Arc<Seen>>>,
+    seen: RwLock<Option<Arc<OpenSecondary>>>,
     /// Held by the one refresh at a time.
     refreshing: Mutex<()>,
 }
 
 /// A secondary, and the manifest that it has read.
-struct Seen {
+struct OpenSecondary {
     kv: RocksKv,
     stamp: Stamp,
 }
@@ -117,7 +117,7 @@ fn settled<S: PartialEq, T>(
     }
 }
 
-impl Seen {
+impl OpenSecondary {
     fn open(path: &Path) -> Result<Self, Error> {
         let begun = time::now();
         let elapsed = || time::now().saturating_duration_since(begun);
@@ -193,7 +193,7 @@ impl Secondary {
         if !has_database(path)? {
             return Err(no_store(path));
         }
-        let seen = Seen::open(&real)?;
+        let seen = OpenSecondary::open(&real)?;
         Ok(Self { path: real, seen: RwLock::new(Some(Arc::new(seen))), refreshing: Mutex::default() })
     }
 
@@ -203,7 +203,7 @@ impl Secondary {
     }
 
     /// Returns the current secondary, which shows the same state for as long as it is held.
-    fn keep(&self) -> Result<Arc<Seen>, StoreError> {
+    fn keep(&self) -> Result<Arc<OpenSecondary>, StoreError> {
         self.seen.read().clone().ok_or_else(broken_off)
     }
 
@@ -217,7 +217,7 @@ impl Secondary {
                 let done = seen.kv.refresh().is_ok() && Stamp::of(&self.path).is_ok_and(|after| after == *stamp);
                 if !done {
                     // It may show a later change without an earlier one.
-                    *place = Seen::open(&self.path).ok().map(Arc::new);
+                    *place = OpenSecondary::open(&self.path).ok().map(Arc::new);
                 }
                 place.is_some()
             }
@@ -281,7 +281,7 @@ impl Kv for Secondary {
         if self.catch_up(&stamp) {
             return Ok(());
         }
-        let seen = Seen::open(&self.path)?;
+        let seen = OpenSecondary::open(&self.path)?;
         let before = self.seen.write().replace(Arc::new(seen));
         drop(before);
         Ok(())
@@ -291,7 +291,7 @@ impl Kv for Secondary {
 /// The pairs of a range, read piece by piece: a RocksDB iterator cannot be returned together with
 /// the secondary that it borrows. The secondary is held, so all pieces show one state.
 struct Pieces {
-    seen: Arc<Seen>,
+    seen: Arc<OpenSecondary>,
     family: Family,
     order: Order,
     /// The keys that are not yet read.

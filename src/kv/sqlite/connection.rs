@@ -56,7 +56,7 @@ pub(crate) struct Site {
 
 /// What a connection is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(super) enum Usage {
     Writer,
     /// Reads, in the process that writes.
     Reader,
@@ -65,17 +65,17 @@ pub(super) enum Mode {
 }
 
 /// Opens a connection, with the state of the file if no process has it open.
-pub(super) fn open(site: &Site, mode: Mode) -> rusqlite::Result<(Connection, Option<Still>)> {
+pub(super) fn open(site: &Site, mode: Usage) -> rusqlite::Result<(Connection, Option<Still>)> {
     let (file, mut still) = (&site.file, None);
     let connection = match mode {
-        Mode::Writer => Connection::open_with_flags(
+        Usage::Writer => Connection::open_with_flags(
             file,
             OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
         )?,
-        Mode::Reader => {
+        Usage::Reader => {
             Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?
         }
-        Mode::Look => {
+        Usage::Look => {
             let (connection, found) = look(file)?;
             still = found;
             connection
@@ -87,19 +87,19 @@ pub(super) fn open(site: &Site, mode: Mode) -> rusqlite::Result<(Connection, Opt
         on_connect(&connection)?;
     }
     match mode {
-        Mode::Writer => {
+        Usage::Writer => {
             connection.pragma_update(None, "foreign_keys", true)?;
             connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT)?;
             connection.pragma_update(None, "journal_size_limit", LONG_LOG)?;
             connection.pragma_update(None, "cache_size", -i64::from(WRITER_CACHE))?;
             connection.pragma_update(None, "synchronous", "NORMAL")?;
         }
-        Mode::Reader => {
+        Usage::Reader => {
             connection.pragma_update(None, "query_only", true)?;
             // It may run checkpoints.
             connection.pragma_update(None, "synchronous", "NORMAL")?;
         }
-        Mode::Look => connection.pragma_update(None, "query_only", true)?,
+        Usage::Look => connection.pragma_update(None, "query_only", true)?,
     }
     Ok((connection, still))
 }
@@ -144,7 +144,7 @@ pub(super) fn use_wal(connection: &Connection) -> Result<(), BoxError> {
 /// The pool of connections that read.
 pub(super) struct Connections {
     site: Site,
-    mode: Mode,
+    mode: Usage,
     idle: Mutex<Vec<(Connection, Option<Still>)>>,
     scans: Mutex<Scans>,
 }
@@ -158,7 +158,7 @@ struct Scans {
 }
 
 impl Connections {
-    pub(super) fn new(site: Site, mode: Mode) -> Self {
+    pub(super) fn new(site: Site, mode: Usage) -> Self {
         Self { site, mode, idle: Mutex::default(), scans: Mutex::default() }
     }
 
@@ -188,12 +188,12 @@ impl Connections {
     }
 
     /// Takes an idle connection, or opens one. It never waits.
-    pub(super) fn lend(&self) -> rusqlite::Result<Lent<'_>> {
+    pub(super) fn lend(&self) -> rusqlite::Result<LentConnection<'_>> {
         let idle = self.idle.lock().pop();
         // After the lock is released: this may access the file system.
         let idle = idle.filter(|(_, still)| still.as_ref().is_none_or(Still::holds));
         let connection = idle.map_or_else(|| open(&self.site, self.mode), Ok)?;
-        Ok(Lent { from: self, connection: Some(connection) })
+        Ok(LentConnection { from: self, connection: Some(connection) })
     }
 
     /// The number of idle connections.
@@ -218,12 +218,12 @@ impl Connections {
 }
 
 /// A connection that is in use. Dropping it returns it to the pool.
-pub(super) struct Lent<'a> {
+pub(super) struct LentConnection<'a> {
     from: &'a Connections,
     connection: Option<(Connection, Option<Still>)>,
 }
 
-impl Lent<'_> {
+impl LentConnection<'_> {
     /// Returns an error if a file that is read without a lock has changed meanwhile.
     pub(super) fn is_sound(&self) -> rusqlite::Result<()> {
         match &self.connection {
@@ -236,7 +236,7 @@ impl Lent<'_> {
     }
 }
 
-impl Deref for Lent<'_> {
+impl Deref for LentConnection<'_> {
     type Target = Connection;
 
     fn deref(&self) -> &Connection {
@@ -245,7 +245,7 @@ impl Deref for Lent<'_> {
     }
 }
 
-impl Drop for Lent<'_> {
+impl Drop for LentConnection<'_> {
     fn drop(&mut self) {
         let Some(connection) = self.connection.take() else { return };
         // One that is still in a transaction would show the past for ever.

@@ -6,24 +6,24 @@ use std::fmt;
 
 /// An SQLite error, with the advice that its own text lacks.
 #[derive(Debug)]
-struct Failure {
+struct SqliteFailure {
     error: rusqlite::Error,
     advice: &'static str,
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for SqliteFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.error, self.advice)
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for SqliteFailure {}
 
 /// Returns a conversion into the error of a call that failed to do this.
 pub(super) fn failed(doing: impl Into<String>) -> impl FnOnce(rusqlite::Error) -> StoreError {
     move |error| {
         let source = match error.sqlite_error_code().and_then(advice) {
-            Some(advice) => Failure { error, advice }.into(),
+            Some(advice) => SqliteFailure { error, advice }.into(),
             None => error.into(),
         };
         StoreError::new(doing.into(), source)
@@ -55,5 +55,5 @@ pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
 
 /// True if this call failed because another connection holds the lock.
 pub(super) fn is_locked(error: &StoreError) -> bool {
-    error.source.downcast_ref().is_some_and(|Failure { error, .. }| is_busy(error))
+    error.source.downcast_ref().is_some_and(|SqliteFailure { error, .. }| is_busy(error))
 }

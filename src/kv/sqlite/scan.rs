@@ -1,7 +1,7 @@
 //! The rows of a range, read page by page: a statement cannot be returned together with its
 //! connection. The connection stays in a transaction: all pages show one snapshot.
 
-use super::connection::{Connections, Lent};
+use super::connection::{Connections, LentConnection};
 use super::{failure::failed, sql::Sql};
 use crate::base::error::StoreError;
 use crate::kv::{KeyRange, Order, Pair};
@@ -14,7 +14,7 @@ const BYTES: usize = 256 * 1024;
 pub(super) struct Pages<'a> {
     readers: &'a Connections,
     /// The connection, in its transaction, until the last page is read.
-    connection: Option<Lent<'a>>,
+    connection: Option<LentConnection<'a>>,
     /// The number of the scan, if it goes on after its first page.
     number: Option<u64>,
     sql: &'static Sql,

@@ -211,7 +211,7 @@ impl Writer {
             let mut statement = self.watch.user(|| self.connection.prepare_cached(sql))?;
             let ours = self.watch.makes().then(|| count_ours(&self.connection)).transpose()?;
             let before = rows.map(|_| self.changes_so_far()).transpose()?;
-            let changed = self.watch.user(|| statement.execute(params_from_iter(values.iter().map(Bound))))?;
+            let changed = self.watch.user(|| statement.execute(params_from_iter(values.iter().map(BoundValue))))?;
             if let Some(ours) = ours {
                 // The authorizer checks it when it is prepared, so it is not cached.
                 statement.discard();
@@ -262,9 +262,9 @@ fn is_of_the_statement(error: &Error) -> bool {
     }
 }
 
-struct Bound<'a>(&'a Value<'a>);
+struct BoundValue<'a>(&'a Value<'a>);
 
-impl ToSql for Bound<'_> {
+impl ToSql for BoundValue<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(match *self.0 {
             Value::Null => ValueRef::Null,

@@ -10,7 +10,7 @@ use rusqlite::Connection;
 use std::path::Path;
 use std::thread::ThreadId;
 
-pub(super) struct Writing {
+pub(super) struct PendingWrite {
     pub(super) connection: Mutex<Writer>,
     /// The thread that has a transaction of the user's statements open.
     held_by: Arc<Mutex<Option<ThreadId>>>,
@@ -28,7 +28,7 @@ pub(super) struct Waiting {
     told: Mutex<Option<Result<(), StoreError>>>,
 }
 
-impl Writing {
+impl PendingWrite {
     pub(super) fn new(connection: Connection, file: &Path) -> Self {
         let (long_log, pace) = (Arc::default(), Arc::new(Pace::new(log_of(file))));
         let (log, held_by) = (Log::new(file, Arc::clone(&long_log), Arc::clone(&pace)), Arc::default());

@@ -5,7 +5,7 @@ use super::sql::{self, no_family};
 use super::{authorizer::Watch, failure::failed, pace::Pace, still::log_of};
 use crate::base::sync::{Arc, Mutex};
 use crate::base::{BoxError, error::StoreError};
-use crate::kv::batch::{Batch, Record};
+use crate::kv::batch::{Batch, RowChange};
 use rusqlite::{CachedStatement, Connection, params};
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -149,13 +149,13 @@ struct Prepared<'c> {
 }
 
 impl<'c> Prepared<'c> {
-    fn get(&mut self, record: &Record<'_>) -> Result<&mut CachedStatement<'c>, BoxError> {
+    fn get(&mut self, record: &RowChange<'_>) -> Result<&mut CachedStatement<'c>, BoxError> {
         let family = record.family();
         let sql = sql::of(family).ok_or_else(|| no_family(family))?;
         let (kind, text) = match record {
-            Record::Put { .. } => (0, &sql.put),
-            Record::Delete { .. } => (1, &sql.delete),
-            Record::DeleteRange { .. } => (2, &sql.delete_range),
+            RowChange::Put { .. } => (0, &sql.put),
+            RowChange::Delete { .. } => (1, &sql.delete),
+            RowChange::DeleteRange { .. } => (2, &sql.delete_range),
         };
         let slot = &mut self.statements[8 * kind + family.0 as usize];
         Ok(match slot {
@@ -174,9 +174,9 @@ pub(super) fn apply(connection: &Connection, batch: &Batch) -> Result<(), StoreE
         let doing = |source: BoxError| StoreError::new("write".to_owned(), source);
         let statement = prepared.get(&record).map_err(doing)?;
         let done = match record {
-            Record::Put { key, value, .. } => statement.execute(params![key, value]),
-            Record::Delete { key, .. } => statement.execute(params![key]),
-            Record::DeleteRange { from, to, .. } => statement.execute(params![from, to]),
+            RowChange::Put { key, value, .. } => statement.execute(params![key, value]),
+            RowChange::Delete { key, .. } => statement.execute(params![key]),
+            RowChange::DeleteRange { from, to, .. } => statement.execute(params![from, to]),
         };
         done.map_err(failed("write"))?;
     }

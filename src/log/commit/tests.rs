@@ -3,7 +3,7 @@
 use super::*;
 use crate::base::{Error, error::StoreError, sync::RwLock};
 use crate::commit::{draft::Draft, statements::Manner};
-use crate::kv::{Deletion, Family, PARKED, batch::Record, double::Double, memory::MemoryKv};
+use crate::kv::{Deletion, Family, PARKED, batch::RowChange, double::Double, memory::MemoryKv};
 use crate::log::state::Families;
 use crate::source::{Rings, watermark::Watermark};
 use crate::{Consumer, JobLog, Jobs, Store};
@@ -161,7 +161,7 @@ fn two_trims_of_one_batch_delete_each_item_once() {
         .batch()
         .records()
         .filter_map(|record| match record {
-            Record::DeleteRange { from, to, .. } => Some((from.to_vec(), to.to_vec())),
+            RowChange::DeleteRange { from, to, .. } => Some((from.to_vec(), to.to_vec())),
             _ => None,
         })
         .collect();

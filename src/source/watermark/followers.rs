@@ -95,7 +95,7 @@ impl Watermark {
 
     /// Removes duplicates and keeps the order.
     pub(crate) fn distinct(watermarks: Vec<Watermark>) -> Vec<Watermark> {
-        let mut seen = Seen::default();
+        let mut seen = Visited::default();
         watermarks.into_iter().filter(|watermark| seen.add(watermark)).collect()
     }
 }
@@ -103,21 +103,21 @@ impl Watermark {
 /// A search along the gates, in one direction.
 struct Walk {
     next: fn(&Watermark) -> Vec<Watermark>,
-    ahead: Vec<Place>,
-    seen: Seen,
+    ahead: Vec<Reached>,
+    seen: Visited,
     /// How many watermarks and gates the walk has visited.
     steps: usize,
 }
 
 /// A watermark that a walk has reached.
-struct Place {
+struct Reached {
     /// The first watermark on the way there; `None` at the beginning.
     first: Option<Watermark>,
     at: Watermark,
 }
 
 /// A path along the gates, from the beginning of a walk to its goal.
-struct Found {
+struct GatePath {
     /// The first watermark on the path, after the beginning.
     first: Watermark,
     /// The last watermark on the path, before the goal.
@@ -126,8 +126,8 @@ struct Found {
 
 impl Walk {
     fn begin(at: &Watermark, next: fn(&Watermark) -> Vec<Watermark>) -> Self {
-        let ahead = vec![Place { first: None, at: at.clone() }];
-        let mut seen = Seen::default();
+        let ahead = vec![Reached { first: None, at: at.clone() }];
+        let mut seen = Visited::default();
         seen.add(at);
         Self { next, ahead, seen, steps: 0 }
     }
@@ -137,17 +137,17 @@ impl Walk {
     }
 
     /// Follows the gates of one place.
-    fn step(&mut self, goal: &Watermark) -> Option<Found> {
-        let Place { first, at } = self.ahead.pop()?;
+    fn step(&mut self, goal: &Watermark) -> Option<GatePath> {
+        let Reached { first, at } = self.ahead.pop()?;
         self.count_step();
         for next in (self.next)(&at) {
             self.count_step();
             let first = first.clone().unwrap_or_else(|| next.clone());
             if next.is_same(goal) {
-                return Some(Found { first, last: at });
+                return Some(GatePath { first, last: at });
             }
             if self.seen.add(&next) {
-                self.ahead.push(Place { first: Some(first), at: next });
+                self.ahead.push(Reached { first: Some(first), at: next });
             }
         }
         None
@@ -162,9 +162,9 @@ impl Walk {
 
 /// A set of watermarks. It keeps them alive, so that their addresses are not reused.
 #[derive(Default)]
-struct Seen(HashMap<*const Marked, Watermark>);
+struct Visited(HashMap<*const Marked, Watermark>);
 
-impl Seen {
+impl Visited {
     /// Adds a watermark. Returns true if it is new.
     fn add(&mut self, watermark: &Watermark) -> bool {
         self.0.insert(Arc::as_ptr(&watermark.shared), watermark.clone()).is_none()

@@ -17,10 +17,10 @@ const GAP: &str = "a gap never becomes a job";
 const WALKED: usize = 1_000;
 
 /// The answer to a read: its items, and the lowest index about which nothing was reported.
-type Said<T> = (Vec<Item<T>>, Index);
+type ReadAnswer<T> = (Vec<Item<T>>, Index);
 
 /// Reads a run. Returns `None` if the source refuses it, since its start was removed.
-fn read<J: Jobs>(jobs: &J, run: RangeInclusive<Index>, most: usize) -> Checked<Option<Said<J::Job>>> {
+fn read<J: Jobs>(jobs: &J, run: RangeInclusive<Index>, most: usize) -> Checked<Option<ReadAnswer<J::Job>>> {
     let call = || format!("read_sparse({run:?}, {most})");
     let start = *run.start();
     let mut read = Sparse::within(start, *run.end(), most);

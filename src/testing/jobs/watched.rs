@@ -133,7 +133,7 @@ pub(super) fn consumed<J: Jobs<Job: PartialEq + fmt::Debug>>(
     Ok(())
 }
 
-type Told<T> = Checked<Vec<(Index, Option<T>)>>;
+type CheckedItems<T> = Checked<Vec<(Index, Option<T>)>>;
 
 /// Checks that several concurrent threads get the same answers as one.
 pub(super) fn from_threads<J: Jobs<Job: PartialEq + fmt::Debug>>(
@@ -168,12 +168,12 @@ pub(super) fn from_threads<J: Jobs<Job: PartialEq + fmt::Debug>>(
     Ok(())
 }
 
-fn hear<T>(told: &Receiver<Told<T>>, deadline: Instant) -> impl Iterator<Item = Option<Told<T>>> {
+fn hear<T>(told: &Receiver<CheckedItems<T>>, deadline: Instant) -> impl Iterator<Item = Option<CheckedItems<T>>> {
     (0..THREADS).map(move |_| told.recv_deadline(deadline).ok())
 }
 
 /// Returns the answers that one of the threads gets.
-fn tour<J: Jobs>(jobs: &J, indices: &[Index], expected: (Index, Option<Index>)) -> Told<J::Job> {
+fn tour<J: Jobs>(jobs: &J, indices: &[Index], expected: (Index, Option<Index>)) -> CheckedItems<J::Job> {
     let mut told = Vec::new();
     for index in indices {
         told.push((*index, known::at_index(jobs, *index)?));

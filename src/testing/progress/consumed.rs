@@ -87,12 +87,12 @@ pub(super) fn kept<P: Progress>(open: &dyn Fn(&str) -> P, patience: Duration) ->
 }
 
 /// Checks that a consumer halts if its name is taken over while its job runs.
-pub(super) struct Taken {
+pub(super) struct TakenOver {
     pub(super) rule: &'static str,
     pub(super) patience: Duration,
 }
 
-impl Taken {
+impl TakenOver {
     pub(super) fn consumer_halts<P: Progress>(&self, old: P, take: impl FnOnce() -> Checked<P>) -> Checked {
         let Self { rule, patience } = *self;
         let (begin, begun) = bounded(1);

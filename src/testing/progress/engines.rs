@@ -1,6 +1,6 @@
 //! The rules for optional features of engines: jobs done ahead, fences, and taking names over.
 
-use super::consumed::{self, Taken};
+use super::consumed::{self, TakenOver};
 use super::{ANSWERS, FREE, ProgressSuite, SHUT_OUT, Ways, acquire, save, save_all, shown};
 use crate::base::Index;
 use crate::progress::{Progress, SaveError, Saved};
@@ -135,7 +135,7 @@ impl<P: Progress> ProgressSuite<'_, P> {
         };
         // A consumer retries every other error for ever, so it would never halt.
         if is_lost {
-            Taken { rule: SHUT_OUT, patience: self.patience }.consumer_halts((self.open)("taken"), take)
+            TakenOver { rule: SHUT_OUT, patience: self.patience }.consumer_halts((self.open)("taken"), take)
         } else {
             Ok(())
         }

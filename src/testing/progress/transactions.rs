@@ -152,14 +152,18 @@ impl<'a, P: Transactional> ProgressSuite<'a, P> {
     }
 }
 
-type Part<'a, P> = &'a mut (dyn FnMut(&mut <P as Transactional>::Tx<'_>) -> Result<(), BoxError> + Send);
+type InTransaction<'a, P> = &'a mut (dyn FnMut(&mut <P as Transactional>::Tx<'_>) -> Result<(), BoxError> + Send);
 
-fn commit<P: Transactional>(progress: &mut P, last: Index, write: Part<'_, P>) -> Answer<Result<(), CommitError>> {
+fn commit<P: Transactional>(
+    progress: &mut P,
+    last: Index,
+    write: InTransaction<'_, P>,
+) -> Answer<Result<(), CommitError>> {
     let saved = Saved::new(Some(last), last + 1, Vec::new());
     ask(|| Ok(progress.commit(&saved, write)))
 }
 
-fn good<P: Transactional>(rule: &'static str, progress: &mut P, last: Index, write: Part<'_, P>) -> Checked {
+fn good<P: Transactional>(rule: &'static str, progress: &mut P, last: Index, write: InTransaction<'_, P>) -> Checked {
     match commit(progress, last, write) {
         Answer::Good(Ok(())) => Ok(()),
         Answer::Good(Err(error)) => broken(rule, format!("a commit failed: {error}")),

@@ -2,7 +2,7 @@
 
 use common::*;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use waterline::fuzzing::{Disk, Record};
+use waterline::fuzzing::{Disk, DiskRecord};
 use waterline::{Bytes, Checkpoint, Consumer, Progress, Retry, Store};
 use waterline_queue::{
     Accept, Clock, DrainLimits, Every, Lease, Limit, NewJob, OnDead, Outcome, Priority, Queue, QueueOptions, Rate,
@@ -10,7 +10,7 @@ use waterline_queue::{
 };
 
 /// Returns the records that the life leaves.
-pub fn records() -> Vec<Record> {
+pub fn records() -> Vec<DiskRecord> {
     let disk = Disk::default();
     let store = disk.open(&Store::options()).unwrap();
     tables(&store);

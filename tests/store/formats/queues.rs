@@ -27,7 +27,7 @@ fn promise_08_jobs_of_each_setting_go_on() {
 #[test]
 fn promise_08_damaged_durations_stop_no_queue() {
     let (whole, seconds) = (records(FIXTURE), Duration::from_secs);
-    let queue = |records: &[Record]| queue(&disk(records).open(&making(false)).unwrap(), "timed").unwrap();
+    let queue = |records: &[DiskRecord]| queue(&disk(records).open(&making(false)).unwrap(), "timed").unwrap();
     let read = queue(&whole).durations();
     let all: Vec<_> = read.iter().map(|(kind, of)| (kind.as_str(), of.count, of.mean, of.last)).collect();
     assert_eq!(all, [("digest", 1, seconds(1), seconds(1)), ("welcome", 2, seconds(16), seconds(20))]);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Once;
 use std::time::{Duration, SystemTime};
 
-use waterline::fuzzing::{Disk, Record};
+use waterline::fuzzing::{Disk, DiskRecord};
 use waterline::testing::FaultyStore;
 use waterline::{Consumer, MemoryJobs, Retry, Store};
 use waterline_queue::{
@@ -222,7 +222,7 @@ fn an_unreadable_entry_is_logged_and_its_job_runs() {
     let queue = open(&disk);
     queue.push_all(["aa", "bb", "running", "cc"].map(job)).unwrap();
     let damage = |disk: &Disk, family: &str, id: &[u8]| {
-        let is_entry = |(of, key, value): &&Record| {
+        let is_entry = |(of, key, value): &&DiskRecord| {
             let (first, last) = (value.first() == Some(&1), value.windows(id.len()).any(|part| part == id));
             of == family && key.len() == 13 && first && last
         };

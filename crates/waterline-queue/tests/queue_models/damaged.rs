@@ -18,7 +18,7 @@ use proptest::sample::Index;
 use proptest::test_runner::RngSeed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use waterline::fuzzing::{Disk, Record};
+use waterline::fuzzing::{Disk, DiskRecord};
 use waterline::{Error, Store};
 use waterline_queue::{Accept, Clock, Every, JobState, NewJob, Queue, QueueError, QueueOptions};
 
@@ -123,7 +123,7 @@ impl Trial {
 
     /// Returns the records of the queue on a disk.
     fn records(&self, disk: &Disk) -> Records {
-        let is_ours = |(family, key, _): &Record| {
+        let is_ours = |(family, key, _): &DiskRecord| {
             ["waterline.queue", "waterline.ready"].contains(&family.as_str())
                 && (key.starts_with(&self.number) && key.len() > 4 || is_name(key) && key[4..] == *b"q")
         };

@@ -6,21 +6,21 @@ use crate::reader::{Ask, Payloads, Weights};
 use std::ops::RangeInclusive;
 
 /// A part of an answer: jobs, followed by a gap.
-struct Part {
+struct AnswerPart {
     /// The index of the first job, if there are jobs.
     first: Index,
     jobs: usize,
     gap: Option<RangeInclusive<Index>>,
 }
 
-impl Part {
+impl AnswerPart {
     fn indices(&self) -> Option<RangeInclusive<Index>> {
         (self.jobs > 0).then(|| self.first..=self.first + (self.jobs as u64 - 1))
     }
 }
 
 /// Splits an answer that begins at `first`.
-fn parts(first: Index, jobs: usize, steps: &[(usize, Index)]) -> impl Iterator<Item = Part> {
+fn parts(first: Index, jobs: usize, steps: &[(usize, Index)]) -> impl Iterator<Item = AnswerPart> {
     let (mut index, mut taken) = (first, 0);
     let ends = steps.iter().map(|(before, end)| (*before, Some(*end))).chain([(jobs, None)]);
     ends.map(move |(before, end)| {
@@ -28,7 +28,7 @@ fn parts(first: Index, jobs: usize, steps: &[(usize, Index)]) -> impl Iterator<I
         let behind = first + jobs as u64;
         taken = before;
         index = end.unwrap_or(behind);
-        Part { first, jobs, gap: end.map(|end| behind..=end - 1) }
+        AnswerPart { first, jobs, gap: end.map(|end| behind..=end - 1) }
     })
 }
 

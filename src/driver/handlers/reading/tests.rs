@@ -25,7 +25,7 @@ fn failed(count: u64) -> Core {
         }
         let Some(ticket) = core.hand_out(&Now::when_asked()) else { return core };
         core.job::<Index>(ticket);
-        core.report(ticket.token, Err(Failure::boxed("refused".into())), &mut Changes::default(), &Now::when_asked());
+        core.report(ticket.token, Err(Caught::boxed("refused".into())), &mut Changes::default(), &Now::when_asked());
         let _ = core.drain(&Now::when_asked());
     }
 }
@@ -75,7 +75,7 @@ fn a_delayed_look_begins_once_all_is_read() {
 /// Answers the fetch under way with these jobs, followed by a failure.
 fn fails(core: &mut Core, jobs: Vec<Index>, now: &Now) {
     let weights = Weights::equal(jobs.len(), 8);
-    core.fetched(fetched(jobs, weights, Then::Failed(Failure::from(BoxError::from("down")))), now);
+    core.fetched(fetched(jobs, weights, Then::Failed(Caught::from(BoxError::from("down")))), now);
     let _ = core.drain(now);
 }
 
@@ -166,7 +166,7 @@ fn a_needless_pause_ends_no_later_back_off() {
     succeeds(&mut core, &now);
     let ticket = core.hand_out(&now).expect("job 0 is there");
     core.job::<Index>(ticket);
-    let failure = Failure::boxed(crate::base::failure::Failure::defer(Duration::from_secs(3_600)).into());
+    let failure = Caught::boxed(crate::base::failure::Failure::defer(Duration::from_secs(3_600)).into());
     core.report(ticket.token, Err(failure), &mut Changes::default(), &now);
     let _ = core.drain(&now);
     let later = now.get() + Duration::from_secs(1);
@@ -186,7 +186,7 @@ fn unreadable_new_jobs_are_reread_without_a_look() {
     fails(&mut core, vec![], &now);
     assert!(matches!(core.order(&now, Due::No), Order::Read(_)), "at once");
     for (missing, pause) in [(false, 50), (false, 100), (true, 20), (true, 40), (false, 200)] {
-        let then = if missing { Then::Missing } else { Then::Failed(Failure::from(BoxError::from("down"))) };
+        let then = if missing { Then::Missing } else { Then::Failed(Caught::from(BoxError::from("down"))) };
         core.fetched(fetched(vec![], Weights::equal(0, 8), then), &now);
         let _ = core.drain(&now);
         assert!(matches!(core.order(&now, Due::No), Order::Note), "nobody may ring for it");

@@ -60,7 +60,7 @@ const FULL: Duration = Duration::from_secs(1);
 
 impl Pool {
     /// Writes the ends of attempts, and claims this many jobs in the same batch, for which slots
-    /// are reserved. The caller has counted the write. WriteResult reports are taken from the list.
+    /// are reserved. The caller has counted the write. Written reports are taken from the list.
     pub(super) fn write(self: &Arc<Self>, reports: &mut Vec<Report>, wants: usize) -> Result<Answer, QueueError> {
         let begun = waterline::seam::now();
         let mut ended = Vec::new();

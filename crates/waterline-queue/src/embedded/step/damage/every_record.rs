@@ -19,7 +19,7 @@ use crate::types::unique::Unique;
 use std::collections::BTreeSet;
 use std::mem::ManuallyDrop;
 use std::time::{Duration, SystemTime};
-use waterline::fuzzing::{Disk, Record};
+use waterline::fuzzing::{Disk, DiskRecord};
 use waterline::{Error, Store};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -254,7 +254,7 @@ fn any_damaged_record_leaves_all_other_jobs_running() {
     let whole = rich();
     let records = whole.disk.records();
     let were_open = open_jobs(&whole.queue);
-    let is_ours = |(family, key, _): &&Record| {
+    let is_ours = |(family, key, _): &&DiskRecord| {
         let text = String::from_utf8_lossy(key);
         // The many jobs that wait for one end are alike.
         let is_alike = text.find("of many ").is_some_and(|at| !["00", "65"].contains(&&text[at + 8..]));
