@@ -32,6 +32,12 @@ impl Content {
         assert_eq!(self.count, wanted.len() as u64);
     }
 
+    /// Returns the parked jobs with the number of their attempts.
+    pub fn parked(&self) -> Vec<(Index, u32)> {
+        let records = self.records.iter().map(|(key, value)| Record::new(key, Some(value)));
+        records.filter_map(|record| record.parked()).map(|parked| (parked.index, parked.attempts)).collect()
+    }
+
     fn keep(&mut self, saved: &Saved) {
         for record in &saved.records {
             match &record.value {

@@ -18,6 +18,7 @@ pub mod database;
 pub mod dying;
 mod engine;
 pub mod every_write;
+pub mod modes;
 mod place;
 pub mod queues;
 #[cfg(feature = "_disk")]

@@ -11,6 +11,7 @@ mod gaps;
 mod gates;
 mod hostile;
 mod looks;
+mod modes;
 #[cfg(unix)]
 mod no_threads;
 mod ordered;

@@ -1,0 +1,422 @@
+//! One list of cases, each of which runs in every mode of a consumer.
+
+use common::modes::{Attempt, Home, InDatabase, InStore, Mode};
+use common::*;
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use waterline::{
+    Blocked, BoxError, Consumer, Error, Failure, Handle, Index, Jobs, MemoryProgress, OnExhausted, Retry, State,
+};
+
+const NOW: Retry = Retry::fixed(Duration::ZERO);
+const ZERO: Duration = Duration::ZERO;
+
+/// Says in which mode a case fails.
+struct Named(Mode);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the mode was {:?}", self.0);
+        }
+    }
+}
+
+/// Makes a test of each case, which runs it in all modes but those that cannot have it.
+macro_rules! in_each_mode {
+    ($($test:ident: $case:ident $(, not in $except:pat, since $why:literal)*;)*) => {$(
+        #[test]
+        fn $test() {
+            for mode in Mode::ALL.iter().copied() {
+                $(if matches!(mode, $except) {
+                    let _: &str = $why;
+                    continue;
+                })*
+                let _named = Named(mode);
+                if mode.is_in_database() { $case(&InDatabase::new(mode)) } else { $case(&InStore::new(mode)) }
+            }
+        }
+    )*};
+}
+
+in_each_mode! {
+    promise_01_random_lives_do_each_job_once: random_lives;
+    promise_02_all_slots_are_used_and_no_more: slots;
+    promise_09_failed_attempts_leave_one_trace: failed_attempts;
+    promise_05_the_last_failure_halts_a_life: halt;
+    a_failure_may_ask_for_a_later_try_or_none: later_or_never;
+    a_backoff_holds_no_slot_and_delays_no_other: backoff;
+    on_job_done_runs_first_and_its_panic_fails: callback;
+    promise_04_no_job_passes_a_gate_that_opens: gate;
+    parked_jobs_are_passed_kept_and_redriven: parked;
+    promise_06_a_stop_and_a_drop_await_what_runs: stop,
+        not in Mode::Ordered, since "a result without a turn is not awaited",
+        not in Mode::Written | Mode::WrittenInOrder, since "a stop also writes what has run before it";
+    an_error_while_stopping_is_put_back: cut_short;
+    promise_07_a_straggler_has_the_name_alone: straggler,
+        not in Mode::Written | Mode::WrittenInOrder, since "a stop leaves a transaction, not its jobs";
+    an_end_on_an_own_thread_is_only_asked_for: own_end,
+        not in Mode::Handed, since "the thread is the test's, and may wait";
+    an_overdue_attempt_is_told_and_then_fails: overdue_error,
+        not in Mode::Sunk | Mode::Written | Mode::WrittenInOrder, since "the timeout is that of the work alone";
+    an_overdue_success_counts_unless_it_expired: overdue_success,
+        not in Mode::Sunk | Mode::Written | Mode::WrittenInOrder, since "the timeout is that of the work alone";
+}
+
+/// Returns a job that says that it has begun, and waits until the sender is used or dropped.
+fn held() -> (impl Fn(&Attempt<'_>) -> Result<(), BoxError> + Clone + Send + Sync + 'static, Receiver<Index>, Sender<()>)
+{
+    let ((begin, begun), (go, gone)) = (unbounded(), bounded(0));
+    let run = move |job: &Attempt<'_>| {
+        begin.send(job.index)?;
+        let _ = gone.recv_timeout(LONG);
+        Ok(())
+    };
+    (run, begun, go)
+}
+
+fn random_lives(home: &impl Home) {
+    const JOBS: u64 = 250;
+    let mut random = fastrand::Rng::with_seed(seed());
+    let mut next = 0;
+    while next < JOBS {
+        let (luck, processing, ahead) = (random.u64(..), random.usize(3..7), random.u64(1..30));
+        let end = (next + random.u64(0..100)).min(JOBS - 1);
+        let handle = Arc::new(OnceLock::<Handle>::new());
+        let of = handle.clone();
+        let builder = home.builder(JOBS).max_processing(processing).max_search_ahead(ahead).retry(NOW);
+        let run = move |job: &Attempt<'_>| {
+            // The watermark only grows meanwhile, so this is a lower bound.
+            let bound = of.wait().last_processed_index().map_or(0, |last| last + 1) + ahead;
+            let mut random = fastrand::Rng::with_seed(luck ^ job.index ^ u64::from(job.attempt) << 32);
+            (0..random.u8(..4)).for_each(|_| rest());
+            if job.index >= bound {
+                return Err(Failure::permanent(format!("job {} runs below {bound}", job.index)).into());
+            }
+            if random.u8(..10) == 0 { Err("by chance".into()) } else { Ok(()) }
+        };
+        let consumer = home.start(builder.stop_at(JOBS - 1), run).unwrap();
+        handle.set(consumer.handle()).unwrap();
+        for _ in 0..random.u8(..4) {
+            consumer.handle().pause();
+            rest();
+            consumer.handle().resume();
+        }
+        assert!(consumer.handle().wait_for(end, LONG), "{}", consumer.handle().status());
+        let handle = consumer.handle();
+        consumer.stop().unwrap();
+        assert_eq!(handle.last_processed_index(), home.last_processed());
+        next = handle.last_processed_index().map_or(0, |last| last + 1);
+        let done = home.done();
+        assert!((0..next).all(|index| done.contains_key(&index)), "up to {next}: {done:?}");
+        let seen = &mut *home.seen().lock();
+        assert!(std::mem::take(&mut seen.most) <= processing && seen.twice.is_empty(), "{:?}", seen.twice);
+    }
+    home.assert_done(0..JOBS);
+    assert!(!matches!(home.mode(), Mode::Ordered | Mode::Sunk) || home.seen().lock().done.is_sorted());
+}
+
+fn slots(home: &impl Home) {
+    let beside = home.mode().beside();
+    let begun = AtomicUsize::new(0);
+    // The first jobs wait for each other, so as many run at once as can.
+    let run = move |_: &Attempt<'_>| {
+        if begun.fetch_add(1, Ordering::SeqCst) < beside {
+            eventually("the others", || begun.load(Ordering::SeqCst) >= beside);
+        }
+        Ok(())
+    };
+    home.start(home.builder(100).stop_at(99), run).unwrap().join().unwrap();
+    let most = home.seen().lock().most;
+    // Of a batch all jobs are in flight.
+    assert!(most == beside || home.mode().is_batched() && (beside..=4).contains(&most), "{most} at a time");
+    home.assert_done(0..100);
+}
+
+fn failed_attempts(home: &impl Home) {
+    const JOBS: u64 = 200;
+    let failures = |index: Index| index % 4;
+    let run = move |job: &Attempt<'_>| match (u64::from(job.attempt) > failures(job.index), job.index % 12) {
+        (true, _) => Ok(()),
+        (false, 5) => panic!("attempt {}", job.attempt),
+        (false, _) => Err(format!("attempt {}", job.attempt).into()),
+    };
+    let consumer = home.start(home.builder(JOBS).retry(NOW.max_attempts(4)).stop_at(JOBS - 1), run).unwrap();
+    let handle = consumer.handle();
+    consumer.join().unwrap();
+    let (status, failed) = (handle.status(), (0..JOBS).map(failures).sum());
+    assert_eq!((status.done, status.failed, status.retries), (JOBS, failed, failed));
+    home.assert_done(0..JOBS);
+    // A job that failed is in no batch.
+    let seen = home.seen().lock();
+    assert!(seen.others.iter().all(|(index, others)| failures(*index) == 0 || *others == 0));
+}
+
+fn halt(home: &impl Home) {
+    let life = || home.builder(40).retry(NOW.max_attempts(2));
+    for panics in [false, true] {
+        let run = move |job: &Attempt<'_>| match job.index {
+            7 if panics => panic!("attempt {}", job.attempt),
+            7 => Err(format!("attempt {}", job.attempt).into()),
+            _ => Ok(()),
+        };
+        let consumer = home.start(life(), run).unwrap();
+        let handle = consumer.handle();
+        let error = consumer.join().unwrap_err();
+        assert!(matches!(error, Error::Job { index: 7, attempt: 2, .. }), "{error:?}");
+        let deferred = panics && matches!(home.mode(), Mode::Deferred | Mode::Handed);
+        let text = if deferred { "panicked" } else { "attempt 2" };
+        assert!(error.report().ends_with(text), "{}", error.report());
+        let status = handle.status();
+        assert_eq!((status.state, status.failed), (State::Halted, 2));
+        // A halt leaves results that the sink has not taken.
+        let last = home.last_processed();
+        assert!(last == Some(6) || home.mode() == Mode::Ordered && last < Some(6), "{last:?}");
+    }
+    let done: BTreeSet<Index> = home.done().into_keys().collect();
+    assert!(!done.contains(&7));
+    // The next life goes on behind the watermark, with first attempts, and repeats nothing.
+    let fresh = move |job: &Attempt<'_>| match job.attempt == 1 && !done.contains(&job.index) {
+        true => Ok(()),
+        false => Err(format!("job {}", job.index).into()),
+    };
+    home.start(home.builder(40).stop_at(39), fresh).unwrap().join().unwrap();
+    home.assert_done(0..40);
+}
+
+fn later_or_never(home: &impl Home) {
+    let later = AtomicU64::new(0);
+    let run = move |_: &Attempt<'_>| match later.fetch_add(1, Ordering::SeqCst) {
+        0 | 1 => Err(Failure::defer(Duration::from_micros(1)).into()),
+        _ => Err(Failure::permanent("it is broken").into()),
+    };
+    let error = home.start(home.builder(1).retry(NOW), run).unwrap().join().unwrap_err();
+    assert!(matches!(error, Error::Job { index: 0, attempt: 1, .. }), "to defer is no failed attempt: {error:?}");
+    assert!(error.report().ends_with("it is broken"));
+    home.assert_done([]);
+}
+
+fn backoff(home: &impl Home) {
+    const AHEAD: u64 = 20;
+    let time = Time::new();
+    let builder = home.builder(60).clock(time.clock()).max_processing(3).max_search_ahead(AHEAD).stop_at(59);
+    let fails = |job: &Attempt<'_>| if job.index == 0 && job.attempt < 3 { Err("not yet".into()) } else { Ok(()) };
+    let consumer = home.start(builder.retry(Retry::fixed(HOUR)), fails).unwrap();
+    let handle = consumer.handle();
+    until(&handle, "the others", |status| {
+        (status.failed, status.next, status.processing, status.lag()) == (1, AHEAD, 0, 60)
+    });
+    time.steps(HOUR / 4, "all jobs", || handle.wait_for(59, ZERO));
+    assert!(time.passed() >= 2 * HOUR);
+    consumer.join().unwrap();
+    home.assert_done(0..60);
+}
+
+fn callback(home: &impl Home) {
+    let (calls, handle, mode) = (Arc::new(AtomicU64::new(0)), Arc::new(OnceLock::<Handle>::new()), home.mode());
+    let (called, of, counted) = (calls.clone(), handle.clone(), calls.clone());
+    let builder = home.builder(1).retry(NOW).stop_at(0).on_job_done(move |index| {
+        assert_eq!((index, of.wait().status().done), (0, 0));
+        assert!(called.fetch_add(1, Ordering::SeqCst) > 0, "the first call fails");
+    });
+    let before_write = move |_: &Attempt<'_>| match mode.is_written() && counted.load(Ordering::SeqCst) != 2 {
+        true => Err("it is written too early".into()),
+        false => Ok(()),
+    };
+    let consumer = home.start(builder, before_write).unwrap();
+    handle.set(consumer.handle()).unwrap();
+    consumer.join().unwrap();
+    let status = handle.wait().status();
+    assert_eq!((status.done, status.failed, calls.load(Ordering::SeqCst)), (1, 1, 2));
+    assert!(!mode.has_effects() || home.done() == [(0, 1)].into());
+}
+
+fn gate(home: &impl Home) {
+    let (worker, stage) = manual_worker();
+    let upstream = builder(numbers(4), &MemoryProgress::new()).max_processing(1).start_worker(worker).unwrap();
+    let gated = Consumer::builder(numbers(4).gated_by(upstream.handle()), home.progress()).max_processing(3);
+    let consumer = home.start(gated.stop_at(3), |_| Ok(())).unwrap();
+    let handle = consumer.handle();
+    for index in 0..4 {
+        until(&handle, "the gate", |status| status.blocked == Blocked::Upstream { index });
+        home.assert_done(0..index);
+        stage.next().succeed();
+        assert!(handle.wait_for(index, LONG));
+    }
+    consumer.join().unwrap();
+    upstream.stop().unwrap();
+}
+
+fn parked(home: &impl Home) {
+    let park = || home.builder(20).retry(NOW.max_attempts(2)).on_exhausted(OnExhausted::Park { budget: 3 });
+    let good = Arc::new(Mutex::new(BTreeSet::new()));
+    let run = |good: &Arc<Mutex<BTreeSet<Index>>>| {
+        let good = good.clone();
+        move |job: &Attempt<'_>| match job.index == 5 || job.index == 9 {
+            true if !good.lock().contains(&job.index) => Err("refused".into()),
+            _ => Ok(()),
+        }
+    };
+    home.start(park().stop_at(19), run(&good)).unwrap().join().unwrap();
+    assert_eq!((home.last_processed(), home.parked()), (Some(19), vec![(5, 2), (9, 2)]));
+    home.assert_done((0..20).filter(|index| *index != 5 && *index != 9));
+    // The next life knows them. Only a redrive that succeeds removes the record.
+    good.lock().insert(5);
+    let second = home.start(park().retry(Retry::none()), run(&good)).unwrap();
+    let handle = second.handle();
+    assert_eq!((handle.status().parked, handle.redrive_all().unwrap()), (2, 2));
+    until(&handle, "one success and one failure", |status| (status.parked, status.failed) == (1, 1));
+    eventually("the record of the failure", || home.parked() == [(9, 3)]);
+    good.lock().insert(9);
+    // Until the failure is recorded, job 9 still counts as running.
+    eventually("the second redrive", || {
+        let _ = handle.redrive(9);
+        handle.status().parked == 0
+    });
+    second.stop().unwrap();
+    assert_eq!(home.parked(), []);
+    home.assert_done(0..20);
+    assert!([5, 9].iter().all(|index| home.seen().lock().others[index] == 0), "it runs in no batch");
+}
+
+fn stop(home: &impl Home) {
+    for ends in [|consumer: Consumer| consumer.stop().unwrap(), drop] {
+        let (hold, begun, go) = held();
+        let run = move |job: &Attempt<'_>| {
+            hold(job)?;
+            eventually("the stop", || job.is_stopping());
+            hold(job)
+        };
+        let consumer = home.start(home.builder(100).retry(Retry::fixed(HOUR)), run).unwrap();
+        let (handle, beside) = (consumer.handle(), home.mode().beside());
+        (0..beside).for_each(|_| _ = begun.recv_timeout(LONG).unwrap());
+        let ending = std::thread::spawn(move || ends(consumer));
+        until(&handle, "the stop", |status| status.state == State::Stopping);
+        (0..beside).for_each(|_| go.send(()).unwrap());
+        (0..beside).for_each(|_| _ = begun.recv_timeout(LONG).unwrap());
+        assert!(!ending.is_finished(), "it waits for them");
+        drop(go);
+        ending.join().unwrap();
+        // The jobs of a batch run one after the other, and it has begun as a whole.
+        let in_batch = if home.mode().is_batched() { 4 } else { beside };
+        assert_eq!((handle.status().state, handle.status().done), (State::Finished, in_batch as u64));
+        home.assert_done(0..=home.last_processed().unwrap());
+    }
+}
+
+fn cut_short(home: &impl Home) {
+    // An error counts only if nothing stops, or if it is for good.
+    for (stops, for_good) in [(false, false), (true, false), (true, true)] {
+        let (hold, begun, go) = held();
+        let run = move |job: &Attempt<'_>| {
+            hold(job)?;
+            Err(if for_good { Failure::permanent("cut short").into() } else { "cut short".into() })
+        };
+        // Only a job that fails alone fails for good.
+        let jobs = if for_good { 1 } else { 4 };
+        let consumer = home.start(home.builder(jobs).retry(Retry::none()), run).unwrap();
+        begun.recv_timeout(LONG).unwrap();
+        let handle = consumer.handle();
+        if stops {
+            handle.request_stop();
+        }
+        drop(go);
+        let ended = consumer.join();
+        let alone =
+            std::mem::take(&mut home.seen().lock().others).values().filter(|others| **others == 0).count() as u64;
+        match ended {
+            // A batch that fails has no failed attempt.
+            Ok(()) => assert!(stops && !for_good && (!home.mode().is_batched() || handle.status().failed == alone)),
+            Err(Error::Job { attempt: 1, .. }) => assert!(!stops || for_good),
+            Err(other) => panic!("{other:?}"),
+        }
+        assert_eq!(home.last_processed(), None);
+    }
+    // The next life runs them all, each in its first attempt.
+    let fresh = |job: &Attempt<'_>| if job.attempt == 1 { Ok(()) } else { Err("again".into()) };
+    home.start(home.builder(4).stop_at(3), fresh).unwrap().join().unwrap();
+    home.assert_done(0..4);
+}
+
+fn straggler(home: &impl Home) {
+    let ((hold, begun, go), calls) = (held(), Arc::new(AtomicU64::new(0)));
+    let called = calls.clone();
+    let builder = home.builder(1).on_job_done(move |_| _ = called.fetch_add(1, Ordering::SeqCst));
+    let consumer = home.start(builder, hold).unwrap();
+    begun.recv_timeout(LONG).unwrap();
+    let handle = consumer.handle();
+    let error = consumer.stop_within(ZERO).unwrap_err();
+    assert!(matches!(&error, Error::StopTimeout { running } if *running == [0]), "{error:?}");
+    let again = || home.start(home.builder(1).stop_at(0), |_| Ok(()));
+    if !home.mode().is_in_database() {
+        assert!(matches!(again(), Err(Error::InUse { .. })));
+    }
+    drop(go);
+    eventually("the callback's end", || Arc::strong_count(&calls) == 1);
+    assert_eq!((handle.status().done, calls.load(Ordering::SeqCst), home.last_processed()), (0, 0, None));
+    eventually("the name", || again().is_ok_and(|next| next.join().is_ok()));
+    assert!(!home.mode().has_effects() || home.done() == [(0, 1)].into());
+}
+
+fn own_end(home: &impl Home) {
+    let only_asks = |ended| assert!(matches!(ended, Err(Error::Config(_))), "{ended:?}");
+    let ends: [fn(Consumer) -> Option<Result<(), Error>>; 4] = [
+        |consumer| Some(consumer.stop()),
+        |consumer| Some(consumer.join()),
+        |consumer| Some(consumer.stop_within(LONG)),
+        |consumer| {
+            drop(consumer);
+            None
+        },
+    ];
+    for (index, end) in (0..).zip(ends) {
+        let kept = Arc::new(OnceLock::<Mutex<Option<Consumer>>>::new());
+        let of = kept.clone();
+        let run = move |_: &Attempt<'_>| {
+            of.wait().lock().take().and_then(end).into_iter().for_each(only_asks);
+            Ok(())
+        };
+        let consumer = home.start(home.builder(index + 1), run).unwrap();
+        let handle = consumer.handle();
+        kept.set(Mutex::new(Some(consumer))).unwrap();
+        assert_eq!(handle.wait_end(LONG).map(|ended| ended.state), Some(State::Finished));
+        // A result that the sink has not taken is not awaited.
+        assert!(home.mode() == Mode::Ordered || home.last_processed() == Some(index));
+    }
+}
+
+/// Runs jobs with a timeout, and returns the number of failed attempts. The first attempt at job 0
+/// uses up its timeout, and ends with this once it is told.
+fn overdue(home: &impl Home, result: fn() -> Result<(), BoxError>) -> u64 {
+    let time = Arc::new(Time::new());
+    // Others beside it would expire as well.
+    let jobs = if home.mode().expires() || home.mode() == Mode::Async { 1 } else { 4 };
+    let builder = home.builder(jobs).clock(time.clock()).attempt_timeout(HOUR).retry(NOW).stop_at(jobs - 1);
+    let run = move |job: &Attempt<'_>| {
+        if job.index > 0 || job.attempt > 1 {
+            return Ok(());
+        }
+        time.pass(HOUR);
+        eventually("the end of the timeout", || job.is_stopping());
+        result()
+    };
+    let consumer = home.start(builder, run).unwrap();
+    let handle = consumer.handle();
+    consumer.join().unwrap();
+    if home.mode().has_effects() {
+        home.assert_done(0..jobs);
+    }
+    handle.status().failed
+}
+
+fn overdue_error(home: &impl Home) {
+    assert_eq!(overdue(home, || Err("cut short".into())), 1);
+}
+
+fn overdue_success(home: &impl Home) {
+    assert_eq!(overdue(home, || Ok(())), u64::from(home.mode().expires()));
+}
