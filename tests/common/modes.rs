@@ -215,11 +215,11 @@ pub trait Home {
 /// The modes whose progress is in the store of the run.
 pub struct InStore {
     mode: Mode,
-    store: Store,
+    pub store: Store,
     _place: Place,
     seen: Arc<Mutex<Seen>>,
     #[cfg(feature = "tokio")]
-    runtime: tokio::runtime::Runtime,
+    runtime: Option<tokio::runtime::Runtime>,
 }
 
 impl InStore {
@@ -227,14 +227,14 @@ impl InStore {
     pub fn new(mode: Mode) -> Self {
         let (store, place) = a_store();
         #[cfg(feature = "tokio")]
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).build().unwrap();
+        let threads = || tokio::runtime::Builder::new_multi_thread().worker_threads(4).build().unwrap();
         Self {
             mode,
             store,
             _place: place,
             seen: Arc::default(),
             #[cfg(feature = "tokio")]
-            runtime,
+            runtime: (mode == Mode::Async).then(threads),
         }
     }
 
@@ -253,10 +253,13 @@ impl InStore {
         builder: Builder<J, StoreProgress>,
         work: Work,
     ) -> Result<Consumer, Error> {
-        builder.start_async(self.runtime.handle(), move |job| {
+        builder.start_async(self.runtime.as_ref().unwrap().handle(), move |job| {
             let work = work.clone();
             async move {
-                tokio::task::yield_now().await;
+                // A retry is ready at once, on a thread of the consumer.
+                if job.attempt == 1 {
+                    tokio::task::yield_now().await;
+                }
                 work.run_all(&[job])
             }
         })

@@ -533,36 +533,6 @@ fn promise_01_a_parked_job_has_its_item_at_any_crash() {
 }
 
 #[test]
-fn redriven_results_reach_the_sink_out_of_order() {
-    let (store, mended) = (Store::in_memory(), Mended::default());
-    let (say, said) = crossbeam_channel::unbounded();
-    let consumer = Consumer::builder(numbers(10), store.progress("p"))
-        .max_processing(4)
-        .on_exhausted(PARK)
-        .start_ordered(
-            {
-                let mended = mended.clone();
-                move |job| mended.run(job.index, |index| index % 3 == 1).map(|()| job.index)
-            },
-            move |index, result| {
-                assert_eq!(index, result);
-                Ok(say.send(index)?)
-            },
-        )
-        .unwrap();
-    let handle = consumer.handle();
-    assert!(handle.wait_for(9, LONG), "{}", handle.status());
-    assert_eq!(said.try_iter().collect::<Vec<_>>(), [0, 2, 3, 5, 6, 8, 9]);
-    assert_eq!(indices(&store), [1, 4, 7]);
-    mended.mend();
-    handle.redrive_all().unwrap();
-    until(&handle, "all are done", |status| status.parked == 0);
-    assert_eq!(said.try_iter().collect::<BTreeSet<_>>(), BTreeSet::from([1, 4, 7]));
-    consumer.stop().unwrap();
-    assert_eq!(indices(&store), [0; 0]);
-}
-
-#[test]
 fn parking_a_job_lets_the_next_result_through() {
     let store = Store::in_memory();
     let (begun, has_begun) = crossbeam_channel::bounded(1);
@@ -791,28 +761,4 @@ fn observers_hear_of_parked_and_deferred_jobs() {
     let mut heard: Vec<String> = said.iter().collect();
     heard.sort_unstable();
     assert_eq!(heard, ["deferred 0 in attempt 1", "p parked 1 in attempt 1: refused"]);
-}
-
-#[test]
-fn deferred_jobs_park_and_redrive() {
-    let (store, mended) = (Store::in_memory(), Mended::default());
-    let consumer = Consumer::builder(numbers(9), store.progress("p"))
-        .on_exhausted(PARK)
-        .max_processing(4)
-        .start_deferred({
-            let mended = mended.clone();
-            move |job, done| match mended.run(job.index, |index| index % 4 == 0) {
-                Ok(()) => done.complete(),
-                Err(error) => done.fail(error),
-            }
-        })
-        .unwrap();
-    let handle = consumer.handle();
-    assert!(handle.wait_for(8, LONG));
-    assert_eq!(indices(&store), [0, 4, 8]);
-    mended.mend();
-    assert_eq!(handle.redrive_all().unwrap(), 3);
-    until(&handle, "all are done", |status| status.parked == 0);
-    consumer.stop().unwrap();
-    assert_eq!(indices(&store), [0; 0]);
 }

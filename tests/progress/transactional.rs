@@ -2,55 +2,11 @@
 //! not at all.
 
 use common::*;
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 use waterline::testing::FaultyStore;
-use waterline::{Blocked, Builder, ConfigError, Consumer, Error, MemoryJobs, Retry, Store, StoreProgress, Table};
-
-const NOW: Retry = Retry::fixed(Duration::ZERO);
+use waterline::{Blocked, Builder, ConfigError, Consumer, Error, MemoryJobs, Store, StoreProgress};
 
 fn consumer(store: &Store, count: u64) -> Builder<MemoryJobs<u64>, StoreProgress> {
     Consumer::builder(numbers(count), store.progress("p")).max_processing(4).stop_at(count - 1)
-}
-
-fn rows(table: &Table) -> BTreeMap<u64, i64> {
-    let row = |row: Result<(Vec<u8>, Vec<u8>), Error>| {
-        let (key, value) = row.unwrap();
-        (u64::from_be_bytes(key.try_into().unwrap()), i64::from_be_bytes(value.try_into().unwrap()))
-    };
-    table.iter().map(row).collect()
-}
-
-#[test]
-fn promise_09_failed_attempts_leave_effects_once() {
-    let store = Store::in_memory();
-    let (table, other) = (store.table("rows").unwrap(), store.table("sums").unwrap());
-    let attempts = Arc::new(AtomicU64::new(0));
-    let (counted, sums) = (table.clone(), other.clone());
-    let tried = attempts.clone();
-    consumer(&store, 1_000)
-        .retry(NOW)
-        .start_transactional(move |job, effects| {
-            tried.fetch_add(1, Ordering::SeqCst);
-            effects.add(&counted, job.index.to_be_bytes(), 1)?;
-            effects.add(&sums, "sum", job.payload as i64)?;
-            effects.put(&sums, job.index.to_be_bytes(), "x")?;
-            match (job.index % 3, job.attempt) {
-                (1, 1) => Err("after all effects".into()),
-                (2, 1) => panic!("after all effects"),
-                (2, 2) => Err("once more".into()),
-                _ => Ok(effects.delete(&sums, job.index.to_be_bytes())?),
-            }
-        })
-        .unwrap()
-        .join()
-        .unwrap();
-    assert_eq!(attempts.load(Ordering::SeqCst), 1_000 + 333 + 2 * 333);
-    assert_eq!(rows(&table), (0..1_000).map(|i| (i, 1)).collect());
-    assert_eq!(other.counter("sum").unwrap(), 999 * 1_000 / 2);
-    assert_eq!(other.iter().count(), 1, "what was put was deleted again");
 }
 
 #[test]
@@ -227,44 +183,4 @@ fn a_slot_is_free_once_the_job_returns() {
     faulty.heal();
     assert!(consumer.handle().wait_for(99, LONG));
     consumer.stop().unwrap();
-}
-
-#[test]
-fn a_panic_in_on_job_done_takes_the_effects_back() {
-    let store = Store::in_memory();
-    let table = store.table("t").unwrap();
-    let (t, calls) = (table.clone(), AtomicU64::new(0));
-    consumer(&store, 10)
-        .retry(NOW)
-        .on_job_done(move |_| assert!(calls.fetch_add(1, Ordering::SeqCst) % 2 == 1))
-        .start_transactional(move |_, effects| Ok(effects.add(&t, "n", 1)?))
-        .unwrap()
-        .join()
-        .unwrap();
-    assert_eq!(table.counter("n").unwrap(), 10);
-}
-
-#[test]
-fn a_job_that_returns_after_the_end_changes_nothing() {
-    let store = Store::in_memory();
-    let table = store.table("t").unwrap();
-    let (entered, inside) = crossbeam_channel::bounded(1);
-    let (release, released) = crossbeam_channel::bounded::<()>(1);
-    let t = table.clone();
-    let consumer = Consumer::builder(numbers(1), store.progress("p"))
-        .start_transactional(move |_, effects| {
-            effects.put(&t, "late", "")?;
-            entered.send(())?;
-            released.recv()?;
-            Ok(())
-        })
-        .unwrap();
-    inside.recv().unwrap();
-    assert!(matches!(consumer.stop_within(Duration::ZERO), Err(Error::StopTimeout { running }) if running == [0]));
-    release.send(()).unwrap();
-    eventually("the name", || {
-        let again = Consumer::builder(numbers(1), store.progress("p")).stop_at(0).start(|_| Ok(()));
-        again.is_ok_and(|again| again.join().is_ok())
-    });
-    assert_eq!(table.iter().count(), 0);
 }

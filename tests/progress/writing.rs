@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use waterline::testing::ProgressSuite;
 use waterline::{
-    Blocked, BoxError, Builder, Checkpoint, CommitError, Consumer, Error, Failure, Index, MemoryJobs, OnExhausted,
-    Progress, Record, Retry, SaveError, Saved, State, Status, Tenure, Transactional,
+    Blocked, BoxError, Builder, Checkpoint, CommitError, Consumer, Error, Index, MemoryJobs, OnExhausted, Progress,
+    Retry, SaveError, Saved, State, Status, Tenure, Transactional,
 };
 
 const NOW: Retry = Retry::fixed(Duration::ZERO);
@@ -89,30 +89,6 @@ fn in_two(
 }
 
 #[test]
-fn promise_09_each_job_is_written_once_with_its_progress() {
-    for in_order in [false, true] {
-        let database = Database::default();
-        let engine = if in_order { database.in_order() } else { database.engine() };
-        consumer(engine, 1_000)
-            .retry(NOW)
-            .start_writing(
-                |job| match (job.index % 3, job.attempt) {
-                    (1, 1) => Err("not yet".into()),
-                    (2, 1) => panic!("not yet"),
-                    _ => double(job.payload),
-                },
-                |tx, results| unless(|_| false, tx, results),
-            )
-            .unwrap()
-            .join()
-            .unwrap();
-        database.assert_exact(0..1_000);
-        assert_eq!(database.content().saved, Some(Saved::new(Some(999), 1_000, Vec::new())));
-        assert!(database.content().records.is_empty(), "nobody asked for records");
-    }
-}
-
-#[test]
 fn promise_09_a_failed_write_fails_only_its_own_job() {
     for panics in [false, true] {
         let database = Database::default();
@@ -156,83 +132,6 @@ fn promise_10_in_order_a_failed_write_holds_back_the_rest() {
 }
 
 #[test]
-fn an_unwritable_job_halts_and_then_runs_alone() {
-    let database = Database::default();
-    let (consumer, _batches) = in_two(&database, consumer(database.engine(), 20), 20, |index| index == 7);
-    let error = consumer.join().unwrap_err();
-    assert!(matches!(&error, Error::Job { index: 7, attempt: 1, .. }), "{error:?}");
-    assert!(error.report().contains("no row for 7"), "{}", error.report());
-    database.assert_exact((0..20).filter(|index| *index != 7));
-    assert_eq!(database.content().saved, Some(Saved::new(Some(6), 7, vec![8..=19])));
-    assert_eq!(finish(&database, 20), BTreeSet::from([7]));
-    database.assert_exact(0..20);
-}
-
-#[test]
-fn a_write_may_ask_for_a_later_try_or_none() {
-    let database = Database::default();
-    let tries = AtomicU64::new(0);
-    let outcome = consumer(database.engine(), 1).retry(NOW).start_writing(
-        |job| Ok(job.attempt),
-        move |_, results| match tries.fetch_add(1, Ordering::SeqCst) {
-            0 => Err(Failure::defer(Duration::ZERO).into()),
-            _ => Err(Failure::permanent(format!("attempt {}", results[0].1)).into()),
-        },
-    );
-    let error = outcome.unwrap().join().unwrap_err();
-    assert!(error.report().contains("attempt 1"), "a deferred attempt does not count: {}", error.report());
-    assert!(database.content().rows.is_empty() && database.content().saved.is_none_or(|saved| saved.next == 0));
-}
-
-fn parked(content: &Content) -> Vec<(Index, u32)> {
-    let records = content.records.iter().map(|(key, value)| Record::new(key, Some(value)));
-    records.filter_map(|record| record.parked()).map(|parked| (parked.index, parked.attempts)).collect()
-}
-
-#[test]
-fn promise_09_an_unwritable_job_is_parked_and_redriven() {
-    for in_order in [false, true] {
-        let database = Database::default();
-        let engine = || if in_order { database.in_order() } else { database.engine() };
-        let park = |engine| consumer(engine, 20).on_exhausted(OnExhausted::Park { budget: 3 });
-        let bad = |index| index == 7 || index == 9;
-        let (consumer, _batches) =
-            in_two(&database, park(engine()).retry(Retry::fixed(Duration::ZERO).max_attempts(2)), 20, bad);
-        let handle = consumer.handle();
-        consumer.join().unwrap();
-        assert_eq!(handle.status().parked, 2);
-        let content = database.content();
-        assert_eq!(content.saved, Some(Saved::new(Some(19), 20, Vec::new())));
-        database.assert_exact((0..20).filter(|index| !bad(*index)));
-        assert_eq!(parked(&database.content()), [(7, 2), (9, 2)]);
-        // The next life knows them. Only a successful redrive removes the record.
-        let mended = Arc::new(Mutex::new(BTreeSet::from([7])));
-        let good = mended.clone();
-        let source = numbers(20);
-        let second = Consumer::builder(source.clone(), engine())
-            .on_exhausted(OnExhausted::Park { budget: 3 })
-            .start_writing(
-                |job| double(job.payload),
-                move |tx, results| unless(|index| !good.lock().contains(&index) && index < 20, tx, results),
-            )
-            .unwrap();
-        let handle = second.handle();
-        assert_eq!(handle.redrive_all().unwrap(), 2);
-        until(&handle, "the redrive of 7", |status| status.parked == 1);
-        until(&handle, "the redrive of 9", |status| status.failed == 1);
-        mended.lock().insert(9);
-        // Until the failure is recorded, job 9 still counts as running.
-        eventually("the second redrive", || {
-            let _ = handle.redrive(9);
-            handle.status().parked == 0
-        });
-        second.stop().unwrap();
-        database.assert_exact(0..20);
-        assert_eq!(parked(&database.content()), []);
-    }
-}
-
-#[test]
 fn a_redrive_whose_write_fails_stays_parked() {
     let database = Database::default();
     let (release, stuck) = crossbeam_channel::bounded::<()>(0);
@@ -261,7 +160,7 @@ fn a_redrive_whose_write_fails_stays_parked() {
     consumer.join().unwrap();
     assert_eq!(handle.last_processed_index(), Some(9));
     database.assert_exact((0..10).filter(|index| *index != 5));
-    assert_eq!(parked(&database.content()), [(5, 2)]);
+    assert_eq!(database.content().parked(), [(5, 2)]);
 }
 
 #[test]
@@ -282,6 +181,9 @@ fn promise_09_lost_commit_answers_write_each_job_once() {
             .join()
             .unwrap();
         database.assert_exact(0..300);
+        let content = database.content();
+        assert_eq!(content.saved, Some(Saved::new(Some(299), 300, Vec::new())));
+        assert!(content.records.is_empty(), "nobody asked for records");
     }
 }
 
@@ -464,33 +366,6 @@ fn finished_jobs_are_written_while_paused_or_stopping() {
 }
 
 #[test]
-fn on_job_done_runs_before_the_write() {
-    let database = Database::default();
-    let (say, said) = unbounded();
-    let done = say.clone();
-    let panicked = AtomicU64::new(0);
-    consumer(database.engine(), 1)
-        .retry(NOW)
-        .on_job_done(move |index| {
-            done.send(format!("done {index}")).unwrap();
-            assert!(panicked.fetch_add(1, Ordering::SeqCst) > 0, "the first time");
-        })
-        .start_writing(
-            |job| Ok(job.attempt),
-            move |tx, results| {
-                say.send(format!("written {results:?}"))?;
-                tx.write(results);
-                Ok(())
-            },
-        )
-        .unwrap()
-        .join()
-        .unwrap();
-    assert_eq!(said.iter().collect::<Vec<_>>(), ["done 0", "done 0", "written [(0, 2)]"]);
-    database.assert_exact(0..1);
-}
-
-#[test]
 fn a_panicking_result_destructor_is_harmless() {
     struct Bad(Index);
     impl Drop for Bad {
@@ -567,13 +442,13 @@ fn a_wrapped_engine_with_records_parks_jobs() {
     };
     let bad = |index: Index| if index == 3 { Err("refused".into()) } else { Ok(()) };
     park(Retry::none()).start(move |job| bad(job.index)).unwrap().join().unwrap();
-    assert_eq!(parked(&database.content()), [(3, 1)]);
+    assert_eq!(database.content().parked(), [(3, 1)]);
     let second = Consumer::builder(numbers(9), engine()).start(|_| Ok(())).unwrap();
     assert_eq!(second.handle().status().parked, 1, "also a consumer that parks nothing knows it");
     second.handle().redrive(3).unwrap();
     until(&second.handle(), "the redrive", |status| status.parked == 0);
     second.stop().unwrap();
-    assert_eq!(parked(&database.content()), []);
+    assert_eq!(database.content().parked(), []);
 }
 
 #[test]
@@ -842,7 +717,7 @@ fn live(database: &Database, fate: &Fate) {
     // One read for all checks, since an abandoned life may still be in a transaction.
     let content = database.content();
     let (next, done) = content.saved.as_ref().map_or((0, [].as_slice()), |saved| (saved.next, &saved.done));
-    let parked: Vec<Index> = parked(&content).into_iter().map(|(index, _)| index).collect();
+    let parked: Vec<Index> = content.parked().into_iter().map(|(index, _)| index).collect();
     let is_done = |index: &Index| *index < next || done.iter().any(|run| run.contains(index));
     let wanted = (0..60).filter(|index| is_done(index) && !parked.contains(index));
     content.assert_exact(wanted);

@@ -7,13 +7,13 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use waterline::testing::FaultyStore;
 use waterline::{
-    AttemptOutcome, BoxError, Builder, Consumer, Error, Event, Failure, Handle, Index, Job, Jobs, MemoryJobs,
-    MemoryProgress, OnExhausted, Retry, Sparse, State, Store, StoreProgress, Table,
+    AttemptOutcome, BoxError, Builder, Consumer, Error, Event, Index, Job, Jobs, MemoryJobs, MemoryProgress,
+    OnExhausted, Retry, Sparse, State, Store, StoreProgress, Table,
 };
 
 const NOW: Retry = Retry::fixed(Duration::ZERO);
@@ -33,36 +33,6 @@ type Small = Builder<MemoryJobs<u64>, MemoryProgress>;
 
 fn sends(send: Sender<Vec<Index>>) -> impl Fn(Vec<Job<u64>>) -> Result<(), BoxError> + Send + Sync {
     move |jobs| Ok(send.send(indices(&jobs))?)
-}
-
-#[test]
-fn promise_02_batches_stay_within_the_limits() {
-    const WIDTH: u64 = 40;
-    let (running, most, handle) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)), Arc::new(OnceLock::new()));
-    // The first two batches wait for each other, so they overlap.
-    let (both, begun) = (Barrier::new(2), AtomicUsize::new(0));
-    let (highest, of): (_, Arc<OnceLock<Handle>>) = (most.clone(), handle.clone());
-    let consumer = builder(numbers(5_000), &MemoryProgress::new())
-        .max_processing(16)
-        .max_search_ahead(WIDTH)
-        .stop_at(4_999)
-        .start_batched(5, ZERO, move |jobs| {
-            let in_flight = running.fetch_add(jobs.len(), Ordering::SeqCst) + jobs.len();
-            highest.fetch_max(in_flight, Ordering::SeqCst);
-            // The watermark only grows meanwhile, so this is a lower bound.
-            let bound = of.wait().last_processed_index().map_or(0, |last| last + 1) + WIDTH;
-            let inside = jobs.iter().all(|job| job.index < bound);
-            if begun.fetch_add(1, Ordering::SeqCst) < 2 {
-                both.wait();
-            }
-            rest();
-            running.fetch_sub(jobs.len(), Ordering::SeqCst);
-            if inside && jobs.len() <= 5 && in_flight <= 16 { Ok(()) } else { Err("a limit was passed".into()) }
-        })
-        .unwrap();
-    handle.set(consumer.handle()).unwrap();
-    consumer.join().unwrap();
-    assert!(most.load(Ordering::SeqCst) > 1, "two batches ran beside each other");
 }
 
 #[test]
@@ -162,82 +132,6 @@ fn a_pause_holds_a_batch_until_the_resume() {
 }
 
 #[test]
-fn promise_05_a_batch_halts_only_at_the_job_that_fails_alone() {
-    for panics in [false, true] {
-        let (send, batches) = unbounded();
-        let consumer = four(10)
-            .start_batched(4, HOUR, move |jobs| {
-                let indices = indices(&jobs);
-                let bad = indices.contains(&6);
-                assert!(jobs.iter().all(|job| job.attempt == 1));
-                send.send(indices)?;
-                match bad {
-                    true if panics => panic!("job 6 is bad"),
-                    true => Err("job 6 is bad".into()),
-                    false => Ok(()),
-                }
-            })
-            .unwrap();
-        let handle = consumer.handle();
-        let Err(Error::Job { index: 6, attempt: 1, source }) = consumer.join() else { panic!("job 6 is bad") };
-        assert!(source.to_string().ends_with("job 6 is bad"), "{source}");
-        assert_eq!((handle.status().failed, handle.last_processed_index()), (1, Some(5)));
-        let batches: Vec<_> = batches.iter().collect();
-        assert_eq!(batches[..2], [vec![0, 1, 2, 3], vec![4, 5, 6, 7]]);
-        assert!(batches.contains(&vec![4]) && batches.contains(&vec![5]) && batches.contains(&vec![6]), "{batches:?}");
-    }
-}
-
-#[test]
-fn a_job_that_failed_alone_is_in_no_batch() {
-    let failures = AtomicU32::new(0);
-    let (send, batches) = unbounded();
-    let consumer = four(40)
-        .retry(NOW)
-        .start_batched(4, HOUR, move |jobs| {
-            let bad = jobs.iter().any(|job| job.index == 5);
-            send.send((indices(&jobs), jobs[0].attempt))?;
-            if bad && failures.fetch_add(1, Ordering::SeqCst) < 4 { Err("not yet".into()) } else { Ok(()) }
-        })
-        .unwrap();
-    let handle = consumer.handle();
-    consumer.join().unwrap();
-    assert_eq!((handle.status().failed, handle.status().retries, handle.status().done), (3, 3, 40));
-    let bad: Vec<_> = batches.iter().filter(|(jobs, _)| jobs.contains(&5)).collect();
-    assert_eq!(bad.len(), 5);
-    assert_eq!(bad[0].0.len(), 4);
-    assert!(bad[1..].iter().map(|(jobs, attempt)| (jobs.len(), *attempt)).eq((1..5).map(|attempt| (1, attempt))));
-}
-
-#[test]
-fn a_failed_batch_runs_one_by_one() {
-    let errors: [fn() -> BoxError; 2] =
-        [|| Failure::permanent("it is broken").into(), || Failure::defer(Duration::from_micros(1)).into()];
-    for (defers, error) in [false, true].into_iter().zip(errors) {
-        let (alone, (send, batches)) = (AtomicU32::new(0), unbounded());
-        let consumer = four(8)
-            .retry(NOW)
-            .start_batched(4, HOUR, move |jobs| {
-                send.send(indices(&jobs))?;
-                match jobs[..] {
-                    [Job { index: 2, attempt: 1, .. }] if defers && alone.fetch_add(1, Ordering::SeqCst) == 3 => Ok(()),
-                    _ if jobs.iter().any(|job| job.index == 2) => Err(error()),
-                    _ => Ok(()),
-                }
-            })
-            .unwrap();
-        match consumer.join() {
-            Ok(()) => assert!(defers),
-            Err(Error::Job { index: 2, attempt: 1, .. }) => assert!(!defers),
-            Err(other) => panic!("{other:?}"),
-        }
-        let batches: Vec<_> = batches.iter().collect();
-        assert_eq!(batches.iter().filter(|batch| **batch == [2]).count(), if defers { 4 } else { 1 }, "{batches:?}");
-        assert!([0, 1].iter().all(|index| batches.contains(&vec![*index])), "{batches:?}");
-    }
-}
-
-#[test]
 fn a_panic_in_on_job_done_fails_the_batch() {
     let (send, calls) = unbounded();
     let panicked = AtomicBool::new(false);
@@ -287,73 +181,6 @@ fn an_observer_hears_of_each_job_of_a_batch() {
     assert_eq!(told, (0..4).map(|index| (index, each.to_vec())).collect());
 }
 
-fn until_told(jobs: &[Job<u64>]) {
-    while !jobs.iter().all(Job::is_stopping) {
-        rest();
-    }
-}
-
-#[test]
-fn each_job_of_a_batch_sees_a_stop() {
-    let (begin, begun) = bounded(1);
-    let consumer = four(100)
-        .start_batched(4, HOUR, move |jobs| {
-            let _ = begin.try_send(());
-            until_told(&jobs);
-            Ok(())
-        })
-        .unwrap();
-    begun.recv_timeout(LONG).unwrap();
-    consumer.stop().unwrap();
-}
-
-#[test]
-fn a_batch_has_one_timeout_for_all_its_jobs() {
-    let late = AtomicU32::new(0);
-    let (send, batches) = unbounded();
-    let time = Arc::new(Time::new());
-    let consumer = four(4)
-        .clock(time.clock())
-        .attempt_timeout(HOUR)
-        .start_batched(4, HOUR, move |jobs| {
-            send.send(indices(&jobs))?;
-            if late.fetch_add(1, Ordering::SeqCst) > 0 {
-                return Ok(());
-            }
-            time.pass(HOUR);
-            until_told(&jobs);
-            Err("it takes too long".into())
-        })
-        .unwrap();
-    let handle = consumer.handle();
-    consumer.join().unwrap();
-    assert_eq!((handle.status().done, handle.status().failed), (4, 0));
-    let mut batches: Vec<_> = batches.iter().collect();
-    batches[1..].sort();
-    assert_eq!(batches, [vec![0, 1, 2, 3], vec![0], vec![1], vec![2], vec![3]]);
-}
-
-#[test]
-fn a_batch_failing_at_a_stop_is_left_to_the_next_life() {
-    let progress = MemoryProgress::new();
-    let life = || builder(numbers(8), &progress).max_processing(4).stop_at(7);
-    let (begin, begun) = bounded(1);
-    let consumer = life()
-        .start_batched(4, HOUR, move |jobs| {
-            let _ = begin.try_send(());
-            until_told(&jobs);
-            Err("cut short".into())
-        })
-        .unwrap();
-    begun.recv_timeout(LONG).unwrap();
-    let handle = consumer.handle();
-    consumer.stop().unwrap();
-    assert_eq!((handle.status().failed, progress.last_processed()), (0, None), "no attempt has failed");
-    let (send, batches) = unbounded();
-    life().start_batched(4, HOUR, sends(send)).unwrap().join().unwrap();
-    assert_eq!(batches.iter().collect::<Vec<_>>(), [[0, 1, 2, 3], [4, 5, 6, 7]]);
-}
-
 #[test]
 fn a_gated_consumer_starts_batches_below_the_gate() {
     let (first, second) = (MemoryProgress::new(), MemoryProgress::new());
@@ -370,38 +197,6 @@ fn a_gated_consumer_starts_batches_below_the_gate() {
     assert_eq!(batches.iter().flatten().collect::<BTreeSet<_>>(), (0..6).collect());
 }
 
-#[test]
-fn a_redriven_job_runs_in_no_batch() {
-    on_store(|store| {
-        let (good, (send, batches)) = (Arc::new(AtomicBool::new(false)), unbounded());
-        let mended = good.clone();
-        let jobs = numbers(8);
-        let consumer = Consumer::builder(jobs.clone(), store.progress("p"))
-            .max_processing(4)
-            .on_exhausted(OnExhausted::Park { budget: 9 })
-            .start_batched(4, ZERO, move |jobs| {
-                let indices = indices(&jobs);
-                let bad = indices.iter().any(|index| index % 4 == 1) && !good.load(Ordering::SeqCst);
-                send.send(indices)?;
-                if bad { Err("not yet".into()) } else { Ok(()) }
-            })
-            .unwrap();
-        let handle = consumer.handle();
-        assert!(handle.wait_for(7, LONG));
-        assert_eq!((handle.status().parked, handle.status().failed), (2, 2));
-        let before = batches.try_iter().count();
-        assert!(before >= 8, "{before} batches");
-        mended.store(true, Ordering::SeqCst);
-        assert_eq!(handle.redrive_all().unwrap(), 2);
-        let mut redriven: Vec<_> = (0..2).map(|_| batches.recv_timeout(LONG).unwrap()).collect();
-        redriven.sort();
-        assert_eq!(redriven, [[1], [5]]);
-        until(&handle, "both are done", |status| status.parked == 0);
-        consumer.stop().unwrap();
-        assert_eq!(store.parked("p").unwrap(), []);
-    });
-}
-
 fn transactional(store: &Store, count: u64) -> Builder<MemoryJobs<u64>, StoreProgress> {
     Consumer::builder(numbers(count), store.progress("p")).max_processing(64).stop_at(count - 1).retry(NOW)
 }
@@ -409,35 +204,6 @@ fn transactional(store: &Store, count: u64) -> Builder<MemoryJobs<u64>, StorePro
 /// Returns how often the effects of each job were applied.
 fn times(table: &Table, count: u64) -> Vec<i64> {
     (0..count).map(|index| table.counter(index.to_be_bytes()).unwrap()).collect()
-}
-
-#[test]
-fn promise_09_a_failing_batch_applies_effects_once() {
-    on_store(|store| {
-        let table = store.table("rows").unwrap();
-        let (rows, tries) = (table.clone(), Mutex::new(BTreeMap::<Index, u32>::new()));
-        let consumer = transactional(store, 2_000)
-            .start_batched_transactional(16, ZERO, move |jobs, effects| {
-                let mut worst = Ok(());
-                for job in &jobs {
-                    effects.add(&rows, job.index.to_be_bytes(), 1)?;
-                    effects.add(&rows, "sum", job.payload as i64)?;
-                    effects.put(&rows, [b"row", &job.index.to_be_bytes()[..]].concat(), "x")?;
-                    let tries = &mut *tries.lock();
-                    let tried = tries.entry(job.index).or_default();
-                    *tried += 1;
-                    if job.index % 37 == 5 && *tried < 3 {
-                        worst = Err("after all effects".into());
-                    }
-                }
-                worst
-            })
-            .unwrap();
-        consumer.join().unwrap();
-        assert_eq!(times(&table, 2_000), [1; 2_000]);
-        assert_eq!(table.counter("sum").unwrap(), 1_999 * 2_000 / 2);
-        assert_eq!(table.prefix("row").count(), 2_000);
-    });
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! The end of a consumer as its handles await it and its jobs see it coming.
 
 use common::*;
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, bounded, unbounded};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use waterline::{Consumer, Done, Ended, Error, Handle, Job, MemoryProgress, Retry, State};
+use waterline::{Ended, Error, Handle, Job, MemoryProgress, State};
 
 fn assert_finished(ended: Option<Ended>) {
     let ended = ended.expect("it has ended");
@@ -64,34 +64,6 @@ fn the_end_is_known_after_a_drop() {
     assert!(ended.state == State::Halted && ended.error.unwrap().ends_with("refused"));
 }
 
-/// On one of the consumer's own threads a drop can only ask for the stop.
-#[test]
-fn the_end_is_known_after_a_drop_on_an_own_thread() {
-    let (give, take): (Sender<Consumer>, Receiver<Consumer>) = bounded(1);
-    let consumer = builder(numbers(1), &MemoryProgress::new())
-        .start(move |_| {
-            drop(take.recv());
-            Ok(())
-        })
-        .unwrap();
-    let handle = consumer.handle();
-    give.send(consumer).unwrap();
-    assert_finished(handle.wait_end(LONG));
-}
-
-#[test]
-fn an_own_thread_does_not_await_the_end() {
-    let (tell, told) = unbounded();
-    let (give, take): (Sender<Handle>, Receiver<Handle>) = bounded(1);
-    let consumer = builder(numbers(1), &MemoryProgress::new())
-        .stop_at(0)
-        .start(move |_| Ok(tell.send(take.recv()?.wait_end(Duration::MAX))?))
-        .unwrap();
-    give.send(consumer.handle()).unwrap();
-    assert_eq!(told.recv_timeout(LONG).unwrap(), None);
-    consumer.join().unwrap();
-}
-
 #[test]
 fn the_end_waits_for_stragglers_of_a_timed_out_stop() {
     let (worker, started) = manual_worker();
@@ -147,34 +119,6 @@ fn an_index_that_can_never_come_is_not_awaited() {
     assert!(!handle.wait_for(5, HOUR));
 }
 
-/// Runs jobs that wait until they are told of the stop, calls `stop`, and checks what each saw.
-fn jobs_hear_of(stop: impl FnOnce(Consumer)) {
-    let (enter, entered) = unbounded();
-    let consumer = builder(numbers(2), &MemoryProgress::new())
-        .max_processing(2)
-        .retry(Retry::fixed(HOUR))
-        .start(move |job| {
-            enter.send(job.is_stopping())?;
-            while !job.is_stopping() {
-                std::thread::park_timeout(Duration::from_micros(100));
-            }
-            Ok(())
-        })
-        .unwrap();
-    let handle = consumer.handle();
-    (0..2).for_each(|_| assert!(!entered.recv_timeout(LONG).unwrap(), "nothing stops yet"));
-    stop(consumer);
-    assert_finished(handle.wait_end(LONG));
-}
-
-#[test]
-fn a_job_sees_a_stop_a_request_and_a_drop() {
-    jobs_hear_of(|consumer| consumer.stop().unwrap());
-    jobs_hear_of(|consumer| consumer.stop_within(LONG).unwrap());
-    jobs_hear_of(|consumer| consumer.handle().request_stop());
-    jobs_hear_of(drop);
-}
-
 #[test]
 fn a_job_sees_that_another_one_halted() {
     let (enter, entered) = bounded::<()>(1);
@@ -192,19 +136,6 @@ fn a_job_sees_that_another_one_halted() {
         })
         .unwrap();
     assert!(matches!(consumer.join(), Err(Error::Job { index: 0, .. })));
-}
-
-#[test]
-fn a_token_sees_a_stop_on_any_thread() {
-    let (send, tokens) = unbounded::<Done>();
-    let consumer =
-        builder(numbers(1), &MemoryProgress::new()).start_deferred(move |_, done| send.send(done).unwrap()).unwrap();
-    let done = tokens.recv_timeout(LONG).unwrap();
-    assert!(!done.is_stopping());
-    consumer.handle().request_stop();
-    assert!(done.is_stopping());
-    done.complete();
-    consumer.stop().unwrap();
 }
 
 #[test]

@@ -61,9 +61,11 @@ in_each_mode! {
         not in Mode::Written | Mode::WrittenInOrder, since "a stop leaves a transaction, not its jobs";
     an_end_on_an_own_thread_is_only_asked_for: own_end,
         not in Mode::Handed, since "the thread is the test's, and may wait";
-    an_overdue_attempt_is_told_and_then_fails: overdue_error,
-        not in Mode::Sunk | Mode::Written | Mode::WrittenInOrder, since "the timeout is that of the work alone";
     an_overdue_success_counts_unless_it_expired: overdue_success,
+        not in Mode::Sunk | Mode::Written | Mode::WrittenInOrder, since "the timeout is that of the work alone";
+    an_overdue_attempt_that_fails_is_retried: overdue_error,
+        not in Mode::Sunk | Mode::Written | Mode::WrittenInOrder, since "the timeout is that of the work alone";
+    an_overdue_refusal_is_final_unless_it_expired: overdue_refusal,
         not in Mode::Sunk | Mode::Written | Mode::WrittenInOrder, since "the timeout is that of the work alone";
 }
 
@@ -79,19 +81,25 @@ fn held() -> (impl Fn(&Attempt<'_>) -> Result<(), BoxError> + Clone + Send + Syn
     (run, begun, go)
 }
 
+fn assert_in_order(home: &impl Home) {
+    assert!(!matches!(home.mode(), Mode::Ordered | Mode::Sunk) || home.seen().lock().done.is_sorted());
+}
+
 fn random_lives(home: &impl Home) {
     const JOBS: u64 = 250;
     let mut random = fastrand::Rng::with_seed(seed());
     let mut next = 0;
     while next < JOBS {
-        let (luck, processing, ahead) = (random.u64(..), random.usize(3..7), random.u64(1..30));
+        let (luck, processing, halts) = (random.u64(..), random.usize(3..7), random.bool());
+        let ahead = if random.bool() { random.u64(1..30) } else { u64::MAX };
         let end = (next + random.u64(0..100)).min(JOBS - 1);
         let handle = Arc::new(OnceLock::<Handle>::new());
         let of = handle.clone();
-        let builder = home.builder(JOBS).max_processing(processing).max_search_ahead(ahead).retry(NOW);
+        let builder = home.builder(JOBS).max_processing(processing).max_search_ahead(ahead);
+        let builder = builder.retry(if halts { Retry::none() } else { NOW });
         let run = move |job: &Attempt<'_>| {
             // The watermark only grows meanwhile, so this is a lower bound.
-            let bound = of.wait().last_processed_index().map_or(0, |last| last + 1) + ahead;
+            let bound = of.wait().last_processed_index().map_or(0, |last| last + 1).saturating_add(ahead);
             let mut random = fastrand::Rng::with_seed(luck ^ job.index ^ u64::from(job.attempt) << 32);
             (0..random.u8(..4)).for_each(|_| rest());
             if job.index >= bound {
@@ -106,18 +114,23 @@ fn random_lives(home: &impl Home) {
             rest();
             consumer.handle().resume();
         }
-        assert!(consumer.handle().wait_for(end, LONG), "{}", consumer.handle().status());
         let handle = consumer.handle();
-        consumer.stop().unwrap();
-        assert_eq!(handle.last_processed_index(), home.last_processed());
-        next = handle.last_processed_index().map_or(0, |last| last + 1);
+        let came = handle.wait_for(end, LONG);
+        let last = match consumer.stop() {
+            Ok(()) => handle.last_processed_index(),
+            Err(Error::Job { index, .. }) if halts => handle.last_processed_index().filter(|last| *last < index),
+            Err(other) => panic!("{other:?}"),
+        };
+        assert!(came || halts && last < Some(end), "{}", handle.status());
+        assert_eq!(last, home.last_processed());
+        next = last.map_or(0, |last| last + 1);
         let done = home.done();
         assert!((0..next).all(|index| done.contains_key(&index)), "up to {next}: {done:?}");
         let seen = &mut *home.seen().lock();
         assert!(std::mem::take(&mut seen.most) <= processing && seen.twice.is_empty(), "{:?}", seen.twice);
     }
     home.assert_done(0..JOBS);
-    assert!(!matches!(home.mode(), Mode::Ordered | Mode::Sunk) || home.seen().lock().done.is_sorted());
+    assert_in_order(home);
 }
 
 fn slots(home: &impl Home) {
@@ -189,15 +202,19 @@ fn halt(home: &impl Home) {
 }
 
 fn later_or_never(home: &impl Home) {
-    let later = AtomicU64::new(0);
-    let run = move |_: &Attempt<'_>| match later.fetch_add(1, Ordering::SeqCst) {
-        0 | 1 => Err(Failure::defer(Duration::from_micros(1)).into()),
-        _ => Err(Failure::permanent("it is broken").into()),
-    };
-    let error = home.start(home.builder(1).retry(NOW), run).unwrap().join().unwrap_err();
-    assert!(matches!(error, Error::Job { index: 0, attempt: 1, .. }), "to defer is no failed attempt: {error:?}");
-    assert!(error.report().ends_with("it is broken"));
-    home.assert_done([]);
+    for deferrals in [0, 2] {
+        let tries = AtomicU64::new(0);
+        let run = move |job: &Attempt<'_>| match job.index {
+            2 if tries.fetch_add(1, Ordering::SeqCst) < deferrals => Err(Failure::defer(ZERO).into()),
+            2 => Err(Failure::permanent("it is broken").into()),
+            _ => Ok(()),
+        };
+        let error = home.start(home.builder(4).retry(NOW), run).unwrap().join().unwrap_err();
+        assert!(matches!(error, Error::Job { index: 2, attempt: 1, .. }), "to defer is no failure: {error:?}");
+        assert!(error.report().ends_with("it is broken"));
+        // Those of its batch ran one by one.
+        assert!(home.last_processed() == Some(1) || home.mode() == Mode::Ordered);
+    }
 }
 
 fn backoff(home: &impl Home) {
@@ -214,6 +231,7 @@ fn backoff(home: &impl Home) {
     assert!(time.passed() >= 2 * HOUR);
     consumer.join().unwrap();
     home.assert_done(0..60);
+    assert_in_order(home);
 }
 
 fn callback(home: &impl Home) {
@@ -284,9 +302,20 @@ fn parked(home: &impl Home) {
 }
 
 fn stop(home: &impl Home) {
-    for ends in [|consumer: Consumer| consumer.stop().unwrap(), drop] {
-        let (hold, begun, go) = held();
+    let ends: [fn(Consumer); 4] = [
+        |consumer| consumer.stop().unwrap(),
+        |consumer| consumer.stop_within(LONG).unwrap(),
+        |consumer| {
+            consumer.handle().request_stop();
+            consumer.join().unwrap();
+        },
+        drop,
+    ];
+    for ends in ends {
+        let ((hold, begun, go), in_batch) = (held(), home.mode().is_batched());
         let run = move |job: &Attempt<'_>| {
+            // The later jobs of a batch begin after the stop.
+            assert!(in_batch || !job.is_stopping(), "nothing stops yet");
             hold(job)?;
             eventually("the stop", || job.is_stopping());
             hold(job)
@@ -301,9 +330,8 @@ fn stop(home: &impl Home) {
         assert!(!ending.is_finished(), "it waits for them");
         drop(go);
         ending.join().unwrap();
-        // The jobs of a batch run one after the other, and it has begun as a whole.
-        let in_batch = if home.mode().is_batched() { 4 } else { beside };
-        assert_eq!((handle.status().state, handle.status().done), (State::Finished, in_batch as u64));
+        let began = if in_batch { 4 } else { beside };
+        assert_eq!((handle.status().state, handle.status().done), (State::Finished, began as u64));
         home.assert_done(0..=home.last_processed().unwrap());
     }
 }
@@ -377,7 +405,9 @@ fn own_end(home: &impl Home) {
         let kept = Arc::new(OnceLock::<Mutex<Option<Consumer>>>::new());
         let of = kept.clone();
         let run = move |_: &Attempt<'_>| {
-            of.wait().lock().take().and_then(end).into_iter().for_each(only_asks);
+            let Some(consumer) = of.wait().lock().take() else { return Ok(()) };
+            assert!(consumer.handle().wait_end(Duration::MAX).is_none(), "it would wait for itself");
+            end(consumer).into_iter().for_each(only_asks);
             Ok(())
         };
         let consumer = home.start(home.builder(index + 1), run).unwrap();
@@ -389,9 +419,9 @@ fn own_end(home: &impl Home) {
     }
 }
 
-/// Runs jobs with a timeout, and returns the number of failed attempts. The first attempt at job 0
-/// uses up its timeout, and ends with this once it is told.
-fn overdue(home: &impl Home, result: fn() -> Result<(), BoxError>) -> u64 {
+/// Runs jobs with a timeout, and returns the end and the number of failed attempts. The first
+/// attempt at job 0 uses up its timeout, and ends with this once it is told.
+fn overdue(home: &impl Home, result: fn() -> Result<(), BoxError>) -> (Result<(), Error>, u64) {
     let time = Arc::new(Time::new());
     // Others beside it would expire as well.
     let jobs = if home.mode().expires() || home.mode() == Mode::Async { 1 } else { 4 };
@@ -406,17 +436,28 @@ fn overdue(home: &impl Home, result: fn() -> Result<(), BoxError>) -> u64 {
     };
     let consumer = home.start(builder, run).unwrap();
     let handle = consumer.handle();
-    consumer.join().unwrap();
-    if home.mode().has_effects() {
+    let ended = consumer.join();
+    if home.mode().has_effects() && ended.is_ok() {
         home.assert_done(0..jobs);
     }
-    handle.status().failed
-}
-
-fn overdue_error(home: &impl Home) {
-    assert_eq!(overdue(home, || Err("cut short".into())), 1);
+    (ended, handle.status().failed)
 }
 
 fn overdue_success(home: &impl Home) {
-    assert_eq!(overdue(home, || Ok(())), u64::from(home.mode().expires()));
+    let (ended, failed) = overdue(home, || Ok(()));
+    assert_eq!((ended.is_ok(), failed), (true, u64::from(home.mode().expires())));
+}
+
+fn overdue_error(home: &impl Home) {
+    let (ended, failed) = overdue(home, || Err("cut short".into()));
+    assert_eq!((ended.is_ok(), failed), (true, 1));
+}
+
+fn overdue_refusal(home: &impl Home) {
+    let (ended, failed) = overdue(home, || Err(Failure::permanent("it is of no use").into()));
+    assert_eq!(failed, 1);
+    match ended {
+        Ok(()) => assert!(home.mode().expires(), "what comes late is ignored"),
+        Err(error) => assert!(error.report().ends_with(": it is of no use"), "its own error: {error:?}"),
+    }
 }

@@ -2,39 +2,10 @@
 
 use common::*;
 use parking_lot::Mutex;
-use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use waterline::{Blocked, Consumer, Error, Handle, Index, MemoryProgress, Retry, State};
-
-#[test]
-fn a_waiting_result_frees_its_slot_for_earlier_jobs() {
-    // When the first job is retried, the others of the window have finished: their results wait
-    // and hold no slot.
-    let taken = Arc::new(Mutex::new(Vec::new()));
-    let sink = taken.clone();
-    let time = Time::new();
-    let consumer = builder(numbers(100), &MemoryProgress::new())
-        .clock(time.clock())
-        .max_processing(2)
-        .max_search_ahead(20)
-        .retry(Retry::fixed(HOUR))
-        .stop_at(99)
-        .start_ordered(
-            |job| if job.index == 0 && job.attempt < 3 { Err("not yet".into()) } else { Ok(job.payload) },
-            move |index, result| {
-                assert_eq!(index, result);
-                sink.lock().push(index);
-                Ok(())
-            },
-        )
-        .unwrap();
-    let handle = consumer.handle();
-    time.steps(HOUR, "all jobs", || handle.wait_for(99, Duration::ZERO));
-    consumer.join().unwrap();
-    assert_eq!(*taken.lock(), (0..100).collect::<Vec<_>>());
-}
 
 #[test]
 fn promise_06_results_without_a_turn_are_not_awaited() {
@@ -47,27 +18,6 @@ fn promise_06_results_without_a_turn_are_not_awaited() {
     assert!(handle.wait_for(2, LONG));
     consumer.stop().unwrap();
     assert_eq!((handle.last_processed_index(), handle.status().state), (Some(2), State::Finished));
-}
-
-#[test]
-fn promise_05_a_panicking_sink_fails_the_job() {
-    let taken = Arc::new(Mutex::new(Vec::new()));
-    let sink = taken.clone();
-    let error = builder(numbers(10), &MemoryProgress::new())
-        .start_ordered(
-            |job| Ok(job.payload),
-            move |index, _| {
-                assert!(index < 4, "the sink is full");
-                sink.lock().push(index);
-                Ok(())
-            },
-        )
-        .unwrap()
-        .join()
-        .unwrap_err();
-    assert!(matches!(error, Error::Job { index: 4, attempt: 1, .. }), "{error:?}");
-    assert!(error.report().contains("the sink is full"));
-    assert_eq!(*taken.lock(), [0, 1, 2, 3]);
 }
 
 /// A result whose drop is counted and asks the consumer for its status. That of job 7 panics.
@@ -219,61 +169,4 @@ fn promise_02_a_resumed_sink_waits_for_a_free_slot() {
     drop(last);
     assert!(handle.wait_for(4, LONG), "{:#?}", handle.status());
     consumer.stop().unwrap();
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(48), ..ProptestConfig::default() })]
-
-    #[test]
-    fn the_sink_gets_every_index_in_order(
-        seed in any::<u64>(),
-        processing in 1..6usize,
-        ahead in 1..30u64,
-        ends in proptest::collection::vec(0..120u64, 0..4),
-        pauses in 0..8usize,
-    ) {
-        const JOBS: u64 = 120;
-        let progress = waterline::Store::in_memory();
-        let mut next = 0;
-        for end in ends.into_iter().chain([JOBS - 1]) {
-            let taken = Arc::new(Mutex::new(Vec::new()));
-            let (sink, rolls) = (taken.clone(), Mutex::new(fastrand::Rng::with_seed(seed ^ end)));
-            let sinks = Mutex::new(fastrand::Rng::with_seed(seed.wrapping_add(end)));
-            let consumer = Consumer::builder(numbers(JOBS), progress.progress("p"))
-                .max_processing(processing)
-                .max_search_ahead(ahead)
-                .retry(Retry::fixed(Duration::ZERO))
-                .stop_at(JOBS - 1)
-                .start_ordered(
-                    move |job| {
-                        let roll = rolls.lock().u8(..);
-                        (0..(roll % 8).saturating_sub(4)).for_each(|_| rest());
-                        if roll < 30 { Err("now and then".into()) } else { Ok(job.payload) }
-                    },
-                    move |index, result| {
-                        let ok = index == result && sinks.lock().u8(..) > 20;
-                        sink.lock().push((index, ok));
-                        if ok { Ok(()) } else { Err("no room".into()) }
-                    },
-                )
-                .unwrap();
-            let handle = consumer.handle();
-            for _ in 0..pauses {
-                handle.pause();
-                rest();
-                handle.resume();
-                rest();
-            }
-            prop_assert!(handle.wait_for(end, LONG), "{:#?}", handle.status());
-            consumer.stop().unwrap();
-            let mut expected: Index = next;
-            for (index, ok) in taken.lock().iter() {
-                prop_assert_eq!(*index, expected);
-                expected += u64::from(*ok);
-            }
-            next = handle.last_processed_index().map_or(0, |last| last + 1);
-            prop_assert_eq!(expected, next, "what was taken is saved by the stop");
-        }
-        prop_assert_eq!(next, JOBS);
-    }
 }

@@ -2,72 +2,10 @@
 
 use common::*;
 use parking_lot::Mutex;
-use proptest::prelude::*;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use waterline::{Blocked, Consumer, Error, Index, MemoryProgress, Retry, State, Worker};
-
-/// Runs lives of one stream that end in different ways, and checks that each job up to the
-/// watermark was reported done.
-fn lives(count: u64, processing: usize, ahead: u64, failing: &[u64], stops: &[u64]) -> Result<(), TestCaseError> {
-    let progress = MemoryProgress::new();
-    let done = Arc::new(Mutex::new(BTreeSet::new()));
-    let failing = Arc::new(Mutex::new(failing.iter().map(|f| f % count).collect::<BTreeSet<Index>>()));
-    for life in 0.. {
-        prop_assert!(life <= failing.lock().len() + stops.len() + count as usize, "it ends at last");
-        let consumer = Consumer::builder(numbers(count), progress.clone())
-            .max_processing(processing)
-            .max_search_ahead(ahead)
-            .stop_at(count - 1)
-            .start({
-                let (done, failing) = (done.clone(), failing.clone());
-                move |job| {
-                    if failing.lock().remove(&job.index) {
-                        return Err("once".into());
-                    }
-                    done.lock().insert(job.index);
-                    Ok(())
-                }
-            })?;
-        let handle = consumer.handle();
-        let ended = match stops.get(life) {
-            Some(stop) => {
-                // The stop comes in the middle, or after the end.
-                let _ = handle.wait_for(stop % count, Duration::from_micros(stop % 500));
-                consumer.stop()
-            }
-            None => consumer.join(),
-        };
-        let saved = progress.last_processed();
-        prop_assert_eq!(handle.last_processed_index(), saved);
-        let done = done.lock();
-        prop_assert!((0..saved.map_or(0, |last| last + 1)).all(|i| done.contains(&i)), "{:?} {:?}", saved, done);
-        match ended {
-            Ok(()) if saved == Some(count - 1) => return Ok(()),
-            Ok(()) => prop_assert!(life < stops.len(), "only a stop ends it early"),
-            Err(Error::Job { index, .. }) => prop_assert!(saved.is_none_or(|last| last < index)),
-            Err(other) => prop_assert!(false, "{other:?}"),
-        }
-    }
-    unreachable!()
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(60), ..ProptestConfig::default() })]
-
-    #[test]
-    fn promise_01_nothing_is_skipped(
-        count in 1..300u64,
-        processing in 1..6usize,
-        ahead in prop_oneof![Just(1), 1..20u64, Just(u64::MAX)],
-        failing in proptest::collection::vec(any::<u64>(), 0..6),
-        stops in proptest::collection::vec(any::<u64>(), 0..4),
-    ) {
-        lives(count, processing, ahead, &failing, &stops)?;
-    }
-}
+use waterline::{Blocked, Consumer, Error, MemoryProgress, Retry, State, Worker};
 
 #[test]
 fn promise_02_jobs_in_flight_stay_within_both_limits() {
@@ -93,51 +31,6 @@ fn promise_02_jobs_in_flight_stay_within_both_limits() {
     assert_eq!(next.keys().copied().collect::<Vec<_>>(), [5, 6, 7]);
     drop(next);
     assert!(matches!(consumer.join(), Err(Error::Job { .. })));
-}
-
-#[test]
-fn promise_02_many_workers_stay_within_the_limits() {
-    let running = Arc::new(AtomicUsize::new(0));
-    let most = Arc::new(AtomicUsize::new(0));
-    let progress = MemoryProgress::new();
-    builder(numbers(5_000), &progress)
-        .max_processing(7)
-        .stop_at(4_999)
-        .start({
-            let (running, most) = (running.clone(), most.clone());
-            move |_| {
-                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                rest();
-                running.fetch_sub(1, Ordering::SeqCst);
-                Ok(())
-            }
-        })
-        .unwrap()
-        .join()
-        .unwrap();
-    assert!((2..=7).contains(&most.load(Ordering::SeqCst)), "{most:?} at a time");
-}
-
-#[test]
-fn promise_02_holds_for_deferred_jobs() {
-    let (hand, handed) = crossbeam_channel::unbounded();
-    let progress = MemoryProgress::new();
-    let consumer = builder(numbers(10), &progress)
-        .max_processing(3)
-        .stop_at(9)
-        .start_deferred(move |job, done| hand.send((job.index, done)).unwrap())
-        .unwrap();
-    let handle = consumer.handle();
-    let mut held: Vec<_> = (0..3).map(|_| handed.recv_timeout(LONG).unwrap()).collect();
-    for more in 3..10 {
-        assert_eq!(handle.status().processing, 3);
-        assert!(handed.is_empty(), "three are in flight until one is done");
-        held.swap_remove(0).1.complete();
-        held.push(handed.recv_timeout(LONG).unwrap());
-        assert_eq!(handle.status().next, more + 1);
-    }
-    held.into_iter().for_each(|(_, done)| done.complete());
-    consumer.join().unwrap();
 }
 
 #[test]
@@ -230,24 +123,6 @@ fn promise_05_a_failed_job_never_counts_as_done() {
     assert_eq!((again.index, again.attempt), (2, 1), "a new life begins at the job that failed");
     again.succeed();
     consumer.join().unwrap();
-}
-
-#[test]
-fn promise_05_a_panic_is_a_failure() {
-    let (worker, stage) = manual_worker();
-    let progress = MemoryProgress::new();
-    let consumer = builder(numbers(3), &progress)
-        .max_search_ahead(1)
-        .retry(Retry::fixed(Duration::ZERO).max_attempts(2))
-        .start_worker(worker)
-        .unwrap();
-    stage.next().panic();
-    let again = stage.next();
-    assert_eq!((again.index, again.attempt), (0, 2));
-    again.panic();
-    let error = consumer.join().unwrap_err();
-    assert!(matches!(&error, Error::Job { index: 0, attempt: 2, source } if source.to_string().contains("panicked")));
-    assert_eq!(progress.last_processed(), None);
 }
 
 #[test]

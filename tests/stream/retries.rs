@@ -6,9 +6,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use waterline::{
-    Blocked, BoxError, Builder, Consumer, Error, Index, Job, Jobs, MemoryJobs, MemoryProgress, Retry, Status,
-};
+use waterline::{Blocked, BoxError, Index, Jobs, MemoryProgress, Retry, Status};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -258,55 +256,4 @@ fn neighbours_stay_together_while_the_source_is_down() {
     time.until(MS * 50, &handle, "every job", |status| status.done == 1_000);
     assert!(calls() - healed <= 250, "{} calls for 1,000 jobs", calls() - healed);
     consumer.stop().unwrap();
-}
-
-/// Starts a consumer in one of the modes, whose jobs all run this.
-type Start = fn(Builder<MemoryJobs<u64>, MemoryProgress>, Run) -> Result<Consumer, Error>;
-type Run = Arc<dyn Fn() -> Result<(), BoxError> + Send + Sync>;
-
-#[test]
-fn an_error_while_stopping_is_put_back_in_each_mode() {
-    let modes: [(&str, Start); 4] = [
-        ("direct", |builder, run| builder.start(move |_| run())),
-        ("batched", |builder, run| builder.start_batched(2, Duration::ZERO, move |_| run())),
-        ("ordered", |builder, run| builder.start_ordered(move |_| run(), |_, ()| Ok(()))),
-        ("deferred", |builder, run| {
-            builder.start_deferred(move |_, done| {
-                let run = run.clone();
-                std::thread::spawn(move || match run() {
-                    Ok(()) => done.complete(),
-                    Err(error) => done.fail(error),
-                });
-            })
-        }),
-    ];
-    for (mode, start) in modes {
-        for (stops, ends) in [(true, true), (false, false)] {
-            let (begin, begun) = crossbeam_channel::unbounded();
-            let (go, may_go) = crossbeam_channel::unbounded::<()>();
-            let run = move || {
-                begin.send(())?;
-                may_go.recv()?;
-                Err("cut short".into())
-            };
-            let progress = MemoryProgress::new();
-            let of_all = builder(numbers(4), &progress).max_processing(2).retry(Retry::none());
-            let consumer = start(of_all, Arc::new(run)).unwrap();
-            begun.recv_timeout(LONG).unwrap();
-            if stops {
-                consumer.handle().request_stop();
-            }
-            (0..8).for_each(|_| _ = go.send(()));
-            let ended = if stops { consumer.stop() } else { consumer.join() };
-            assert_eq!(ended.is_ok(), ends, "{mode}: {ended:?}");
-            assert_eq!(progress.last_processed(), None, "{mode}");
-            // The next life runs them all, each in its first attempt.
-            let next = builder(numbers(4), &progress).retry(Retry::none()).stop_at(3);
-            let run = move |job: Job<u64>| {
-                assert_eq!(job.attempt, 1, "{mode}");
-                Ok(())
-            };
-            next.start(run).unwrap().join().unwrap();
-        }
-    }
 }

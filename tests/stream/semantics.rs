@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use waterline::{
-    Blocked, BoxError, Consumer, Error, Failure, Handle, Index, Job, Jobs, MemoryJobs, MemoryProgress, Retry, State,
-    Wakeup, Worker,
+    Blocked, BoxError, Consumer, Error, Index, Job, Jobs, MemoryJobs, MemoryProgress, Retry, State, Wakeup, Worker,
 };
 
 type Plain = waterline::Builder<Script, MemoryProgress>;
@@ -216,21 +215,6 @@ fn a_retry_rereads_the_job_and_holds_no_worker() {
 }
 
 #[test]
-fn attempts_count_from_one_in_each_life() {
-    let progress = MemoryProgress::new();
-    for _ in 0..2 {
-        let (worker, stage) = manual_worker();
-        let consumer = builder(numbers(1), &progress).retry(NOW.max_attempts(3)).start_worker(worker).unwrap();
-        for attempt in 1..=3 {
-            let job = stage.next();
-            assert_eq!((job.index, job.attempt), (0, attempt));
-            job.fail("always");
-        }
-        assert!(matches!(consumer.join(), Err(Error::Job { index: 0, attempt: 3, .. })));
-    }
-}
-
-#[test]
 fn a_retry_whose_job_is_gone_halts() {
     let script = Script::up_to(5);
     let (worker, stage) = manual_worker();
@@ -279,24 +263,6 @@ fn a_stop_awaits_no_retry_and_keeps_saving() {
     running.remove(&2).unwrap().succeed();
     consumer.stop().unwrap();
     assert_eq!(progress.last_processed(), Some(0));
-}
-
-#[test]
-fn only_a_permanent_failure_halts_while_stopping() {
-    for for_good in [true, false] {
-        let (worker, stage) = manual_worker();
-        let consumer = builder(numbers(9), &MemoryProgress::new()).max_processing(1).start_worker(worker).unwrap();
-        let job = stage.next();
-        consumer.handle().request_stop();
-        if for_good {
-            job.fail(Failure::permanent("the last straw"));
-        } else {
-            job.fail("cut short");
-        }
-        let ended = consumer.stop();
-        assert_eq!(matches!(ended, Err(Error::Job { index: 0, .. })), for_good, "{ended:?}");
-        assert_eq!(ended.is_ok(), !for_good);
-    }
 }
 
 #[test]
@@ -430,91 +396,6 @@ fn threads_of_deferred_jobs_follow_the_limit() {
 }
 
 #[test]
-fn a_late_token_is_ignored_and_holds_the_name() {
-    let progress = MemoryProgress::new();
-    let (hand, handed) = crossbeam_channel::unbounded();
-    let consumer = builder(numbers(1), &progress).start_deferred(move |_, done| hand.send(done).unwrap()).unwrap();
-    let handle = consumer.handle();
-    let done = handed.recv_timeout(LONG).unwrap();
-    assert!(matches!(consumer.stop_within(Duration::ZERO), Err(Error::StopTimeout { .. })));
-    assert!(matches!(builder(numbers(1), &progress).start(|_| Ok(())), Err(Error::InUse { .. })));
-    done.complete();
-    eventually("the name", || builder(numbers(1), &progress).start(|_| Ok(())).is_ok());
-    assert_eq!(handle.status().done, 0);
-}
-
-#[test]
-fn no_callback_runs_for_a_straggler() {
-    let progress = MemoryProgress::new();
-    let (hand, handed) = crossbeam_channel::unbounded();
-    let sentinel = Arc::new(AtomicU64::new(0));
-    let calls = sentinel.clone();
-    let consumer = builder(numbers(1), &progress)
-        .on_job_done(move |_| {
-            calls.fetch_add(1, Ordering::SeqCst);
-        })
-        .start_deferred(move |_, done| hand.send(done).unwrap())
-        .unwrap();
-    let done = handed.recv_timeout(LONG).unwrap();
-    assert!(consumer.stop_within(Duration::ZERO).is_err());
-    done.complete();
-    assert_eq!(sentinel.load(Ordering::SeqCst), 0);
-    eventually("the callback's end", || Arc::strong_count(&sentinel) == 1);
-}
-
-#[test]
-fn dropping_a_consumer_stops_it() {
-    let (worker, stage) = manual_worker();
-    let progress = MemoryProgress::new();
-    let consumer = builder(numbers(9), &progress).max_processing(1).start_worker(worker).unwrap();
-    let handle = consumer.handle();
-    let job = stage.next();
-    let dropping = std::thread::spawn(move || drop(consumer));
-    until(&handle, "the stop", |s| s.state == State::Stopping);
-    job.succeed();
-    dropping.join().unwrap();
-    assert_eq!((handle.status().state, progress.last_processed()), (State::Finished, Some(0)));
-}
-
-/// A job that ends its own consumer.
-fn end_from_within(end: impl Fn(Consumer) + Send + Sync + 'static) -> MemoryProgress {
-    let progress = MemoryProgress::new();
-    let slot = Arc::new(Mutex::new(None::<Consumer>));
-    let (ended, end_seen) = crossbeam_channel::bounded(1);
-    let gate = Arc::new(std::sync::Barrier::new(2));
-    let consumer = builder(numbers(3), &progress)
-        .max_processing(1)
-        .start({
-            let (slot, gate) = (slot.clone(), gate.clone());
-            move |job| {
-                if job.index == 0 {
-                    gate.wait();
-                    end(slot.lock().take().unwrap());
-                    ended.send(()).unwrap();
-                }
-                Ok(())
-            }
-        })
-        .unwrap();
-    let handle = consumer.handle();
-    *slot.lock() = Some(consumer);
-    gate.wait();
-    end_seen.recv_timeout(LONG).expect("it does not wait for itself");
-    until(&handle, "the end", |s| s.state == State::Finished);
-    progress
-}
-
-#[test]
-fn stop_join_and_drop_on_an_own_thread_only_ask() {
-    let progress = end_from_within(|consumer| assert!(matches!(consumer.stop(), Err(Error::Config(_)))));
-    eventually("the name", || builder(numbers(1), &progress).start(|_| Ok(())).is_ok());
-    assert_eq!(progress.last_processed(), Some(0));
-    end_from_within(|consumer| assert!(matches!(consumer.join(), Err(Error::Config(_)))));
-    end_from_within(|consumer| assert!(matches!(consumer.stop_within(LONG), Err(Error::Config(_)))));
-    end_from_within(drop);
-}
-
-#[test]
 fn stop_in_a_callback_of_a_deferred_job_only_asks() {
     let slot = Arc::new(Mutex::new(None::<Consumer>));
     let (hand, handed) = crossbeam_channel::unbounded();
@@ -622,35 +503,6 @@ fn lowering_a_limit_stops_no_running_job() {
     handle.request_stop();
     [only, second, third].into_iter().for_each(StartedJob::succeed);
     consumer.stop().unwrap();
-}
-
-#[test]
-fn on_job_done_runs_first_and_its_panic_is_a_failure() {
-    for deferred in [false, true] {
-        let progress = MemoryProgress::new();
-        let called = Arc::new(AtomicU64::new(0));
-        let handle_slot = Arc::new(Mutex::new(None::<Handle>));
-        let jobs = MemoryJobs::new();
-        let builder = Consumer::builder(jobs.clone(), progress.clone()).retry(NOW).stop_at(0).on_job_done({
-            let (called, handle) = (called.clone(), handle_slot.clone());
-            move |index| {
-                let done = handle.lock().as_ref().map(|handle| handle.status().done);
-                assert_eq!((index, done), (0, Some(0)));
-                assert!(called.fetch_add(1, Ordering::SeqCst) > 0, "the first call fails");
-            }
-        });
-        let consumer = match deferred {
-            true => builder.start_deferred(|_, done| done.complete()),
-            false => builder.start(|_| Ok(())),
-        };
-        let consumer = consumer.unwrap();
-        let handle = consumer.handle();
-        *handle_slot.lock() = Some(handle.clone());
-        jobs.push(());
-        consumer.join().unwrap();
-        let status = handle.status();
-        assert_eq!((status.done, status.failed, called.load(Ordering::SeqCst)), (1, 1, 2));
-    }
 }
 
 #[test]

@@ -115,26 +115,6 @@ fn the_next_job_on_an_overdue_thread_is_not_told() {
 }
 
 #[test]
-fn an_error_after_the_timeout_is_the_jobs_own() {
-    let time = Arc::new(Time::new());
-    let consumer = timed(1, &time)
-        .retry(NOW)
-        .start(move |job| {
-            until_told(&job, &time);
-            match job.attempt {
-                1 => Err("cut short".into()),
-                _ => Err(Failure::permanent("it is of no use").into()),
-            }
-        })
-        .unwrap();
-    let handle = consumer.handle();
-    let error = consumer.join().unwrap_err();
-    assert!(matches!(error, Error::Job { index: 0, attempt: 2, .. }), "{error:?}");
-    assert!(error.report().ends_with(": it is of no use"), "{error:?}");
-    assert_eq!(handle.status().failed, 2);
-}
-
-#[test]
 fn an_overdue_ordered_job_is_told_but_not_its_sink() {
     let (sank, sinking) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
     let (sink, sinks) = (sank.clone(), sinking.clone());
@@ -178,32 +158,6 @@ fn an_overdue_ordered_job_is_told_but_not_its_sink() {
     consumer.join().unwrap();
     assert_eq!(*sank.lock(), [0, 1, 2]);
     assert_eq!(handle.status().failed, 0);
-}
-
-#[test]
-fn an_overdue_success_keeps_its_effects() {
-    let store = Store::in_memory();
-    let table = store.table("t").unwrap();
-    let time = Arc::new(Time::new());
-    let consumer = Consumer::builder(numbers(2), store.progress("p"))
-        .clock(time.clock())
-        .attempt_timeout(SHORT)
-        .retry(NOW)
-        .stop_at(1)
-        .start_transactional({
-            let table = table.clone();
-            move |job, effects| {
-                effects.add(&table, "sum", 1)?;
-                if job.attempt == 1 {
-                    until_told(&job, &time);
-                }
-                if (job.index, job.attempt) == (1, 1) { Err("cut short".into()) } else { Ok(()) }
-            }
-        })
-        .unwrap();
-    let handle = consumer.handle();
-    consumer.join().unwrap();
-    assert_eq!((table.counter("sum").unwrap(), handle.status().failed), (2, 1));
 }
 
 #[test]
