@@ -1,5 +1,6 @@
 //! Observers: the events of each mode, their order, and observers that misbehave.
 
+use common::modes::{Attempt, Home, InStore, Mode};
 use common::*;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
@@ -9,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use waterline::{
-    AttemptOutcome, Blocked, Builder, Consumer, Done, Error, Event, Handle, Index, Job, Jobs, MemoryProgress, Observer,
-    Progress, Retry, State, Status, Store, StoreProgress,
+    AttemptOutcome, Blocked, Consumer, Error, Event, Handle, Index, Jobs, MemoryProgress, Observer, Progress, Retry,
+    State, Status, Store,
 };
 
 const NOW: Retry = Retry::fixed(Duration::ZERO);
@@ -69,43 +70,9 @@ impl Ear {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    Direct,
-    Deferred,
-    Ordered,
-    Transactional,
-}
-
-const MODES: [Mode; 4] = [Mode::Direct, Mode::Deferred, Mode::Ordered, Mode::Transactional];
-
-type Run = Arc<dyn Fn(&Job<u64>) -> Result<(), String> + Send + Sync>;
-
-/// Starts a consumer in this mode. With `late`, the token or the sink fails, not the closure.
-fn start<J: Jobs<Job = u64>>(builder: Builder<J, StoreProgress>, mode: Mode, late: bool, run: Run) -> Consumer {
-    let started = match mode {
-        Mode::Direct => builder.start(move |job| Ok(run(&job)?)),
-        Mode::Deferred if late => {
-            let (send, tokens) = unbounded::<(Job<u64>, Done)>();
-            std::thread::spawn(move || {
-                for (job, done) in tokens {
-                    match run(&job) {
-                        Ok(()) => done.complete(),
-                        Err(error) => done.fail(error),
-                    }
-                }
-            });
-            builder.start_deferred(move |job, done| send.send((job, done)).unwrap())
-        }
-        Mode::Deferred => builder.start_deferred(move |job, done| match run(&job) {
-            Ok(()) => done.complete(),
-            Err(error) => done.fail(error),
-        }),
-        Mode::Ordered if late => builder.start_ordered(Ok, move |_, job| Ok(run(&job)?)),
-        Mode::Ordered => builder.start_ordered(move |job| Ok(run(&job)?), |_, ()| Ok(())),
-        Mode::Transactional => builder.start_transactional(move |job, _| Ok(run(&job)?)),
-    };
-    started.unwrap()
+/// The modes that run each job alone and keep their progress in a store.
+fn homes() -> impl Iterator<Item = InStore> {
+    Mode::ALL.iter().filter(|mode| !mode.is_batched() && !mode.is_in_database()).map(|mode| InStore::new(*mode))
 }
 
 /// Checks the events against the model: each job fails as often as planned, and then succeeds.
@@ -155,40 +122,35 @@ proptest! {
     fn each_attempt_begins_and_ends_once_before_its_save(
         plan in proptest::collection::vec(prop_oneof![3 => Just(0), 1 => 1..4u32], 1..40),
         max_processing in 1..6usize,
-        late in any::<bool>(),
     ) {
-        let (store, dir) = a_store();
-        for mode in MODES {
-            let (ear, plan) = (Ear::default(), plan.clone());
-            let fails = plan.clone();
-            let builder = Consumer::builder(numbers(plan.len() as u64), store.progress("p"))
+        for home in homes() {
+            let (ear, fails) = (Ear::default(), plan.clone());
+            let builder = home.builder(plan.len() as u64)
                 .max_processing(max_processing)
                 .retry(NOW)
                 .stop_at(plan.len() as u64 - 1)
                 .observe(ear.clone())
                 .clock(Time::new().clock());
-            let run: Run = Arc::new(move |job: &Job<u64>| {
-                if job.attempt > fails[job.index as usize] { Ok(()) } else { Err("refused".to_owned()) }
-            });
-            let consumer = start(builder, mode, late, run);
+            let run = move |job: &Attempt<'_>| {
+                if job.attempt > fails[job.index as usize] { Ok(()) } else { Err("refused".into()) }
+            };
+            let consumer = home.start(builder, run).unwrap();
             let handle = consumer.handle();
             consumer.join().unwrap();
-            check(&ear.all(), &plan, mode);
+            check(&ear.all(), &plan, home.mode());
             let saves = ear.count(|heard| matches!(heard, Heard::Saved(..)));
             prop_assert_eq!(saves as u64, handle.status().saves);
-            store.progress("p").remove().unwrap();
         }
-        drop((store, dir));
     }
 }
 
 #[test]
 fn the_events_of_a_retried_job_are_in_order() {
-    for mode in MODES {
+    for home in homes() {
         let ear = Ear::default();
-        let builder = Consumer::builder(numbers(1), Store::in_memory().progress("p")).retry(NOW).stop_at(0);
-        let run: Run = Arc::new(|job| if job.attempt == 1 { Err("refused".to_owned()) } else { Ok(()) });
-        start(builder.observe(ear.clone()).clock(Time::new().clock()), mode, false, run).join().unwrap();
+        let builder = home.builder(1).retry(NOW).stop_at(0).observe(ear.clone()).clock(Time::new().clock());
+        let run = |job: &Attempt<'_>| if job.attempt == 1 { Err("refused".into()) } else { Ok(()) };
+        home.start(builder, run).unwrap().join().unwrap();
         let mut heard = ear.all();
         for event in &mut heard {
             if let Heard::Done(.., elapsed) = event {
@@ -203,23 +165,23 @@ fn the_events_of_a_retried_job_are_in_order() {
             Heard::Saved(Some(0), 1),
             Heard::Ended(State::Finished, Some(0), None),
         ];
-        assert_eq!(heard, wanted, "{mode:?}");
+        assert_eq!(heard, wanted, "{:?}", home.mode());
     }
 }
 
 #[test]
 fn a_duration_runs_from_the_start_to_the_report() {
-    for (mode, late) in MODES.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
+    for home in homes() {
         let (ear, time) = (Ear::default(), Arc::new(Time::new()));
-        let builder = Consumer::builder(numbers(1), Store::in_memory().progress("p")).stop_at(0).clock(time.clock());
-        let run: Run = Arc::new(move |_| {
+        let builder = home.builder(1).stop_at(0).clock(time.clock()).observe(ear.clone());
+        let run = move |_: &Attempt<'_>| {
             time.pass(HOUR);
             Ok(())
-        });
-        start(builder.observe(ear.clone()), mode, late, run).join().unwrap();
+        };
+        home.start(builder, run).unwrap().join().unwrap();
         let all = ear.all();
         let took = all.iter().find_map(|heard| if let Heard::Done(.., took) = heard { Some(*took) } else { None });
-        assert_eq!(took, Some(HOUR), "{mode:?}, {late}");
+        assert_eq!(took, Some(HOUR), "{:?}", home.mode());
     }
 }
 
@@ -253,17 +215,16 @@ fn a_save_duration_includes_failed_tries() {
 
 #[test]
 fn errors_and_panics_are_outcomes_in_every_mode() {
-    for (mode, late) in MODES.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
-        if (mode, late) == (Mode::Deferred, true) {
-            continue; // A panic of a thread of the test's own is no concern of the consumer.
-        }
-        let ear = Ear::default();
-        let builder = Consumer::builder(numbers(1), Store::in_memory().progress("p"));
-        let builder = builder.retry(NOW.max_attempts(2)).observe(ear.clone()).clock(Time::new().clock());
-        let run: Run = Arc::new(|job| if job.attempt == 1 { panic!("at once") } else { Err("refused".to_owned()) });
-        let error = start(builder, mode, late, run).join().unwrap_err();
+    for home in homes() {
+        let (ear, mode) = (Ear::default(), home.mode());
+        let builder = home.builder(1).retry(NOW.max_attempts(2)).observe(ear.clone()).clock(Time::new().clock());
+        let run = |job: &Attempt<'_>| if job.attempt == 1 { panic!("at once") } else { Err("refused".into()) };
+        let error = home.start(builder, run).unwrap().join().unwrap_err();
         let heard = ear.all();
-        let panicked = if mode == Mode::Deferred { "the job panicked" } else { "panicked: at once" };
+        let panicked = match mode {
+            Mode::Deferred | Mode::Handed => "the job panicked",
+            _ => "panicked: at once",
+        };
         let wanted = [
             Heard::Begun(0, 1),
             Heard::Failed(0, 1, panicked.to_owned()),
@@ -319,12 +280,12 @@ fn refused_effects_follow_a_done_and_halt() {
 
 #[test]
 fn a_panicking_observer_changes_nothing() {
-    for mode in MODES {
+    for home in homes() {
         let (before, behind) = (Ear::default(), Ear::default());
         let calls = Arc::new(AtomicU64::new(0));
         let called = calls.clone();
-        let builder = Consumer::builder(numbers(100), Store::in_memory().progress("p"))
-            .max_processing(4)
+        let builder = home
+            .builder(100)
             .retry(NOW)
             .stop_at(99)
             .observe(before.clone())
@@ -334,9 +295,9 @@ fn a_panicking_observer_changes_nothing() {
                 panic!("at {event:?}");
             })
             .observe(behind.clone());
-        let run: Run =
-            Arc::new(|job| if job.index % 3 == 0 && job.attempt == 1 { Err("refused".to_owned()) } else { Ok(()) });
-        let consumer = start(builder, mode, false, run);
+        let run =
+            |job: &Attempt<'_>| if job.index % 3 == 0 && job.attempt == 1 { Err("refused".into()) } else { Ok(()) };
+        let (consumer, mode) = (home.start(builder, run).unwrap(), home.mode());
         let handle = consumer.handle();
         consumer.join().unwrap();
         let status = handle.status();
@@ -361,17 +322,13 @@ impl Later {
 
 #[test]
 fn an_observer_may_steer_and_write_in_every_event() {
-    let (store, _dir) = a_store();
-    for mode in MODES {
-        let (later, log) = (Later::default(), store.log::<String>("events").unwrap());
+    for home in homes() {
+        let (later, log) = (Later::default(), home.store.log::<String>("events").unwrap());
         let (steered, own) = (later.clone(), Arc::<Mutex<Option<Consumer>>>::default());
         let (written, mine) = (log.clone(), own.clone());
         let ((let_go, started), time) = (bounded::<()>(0), Time::new());
-        let builder = Consumer::builder(numbers(20), store.progress(format!("{mode:?}")))
-            .max_processing(3)
-            .retry(NOW)
-            .clock(time.clock())
-            .observe(move |event: &Event<'_>| {
+        let builder =
+            home.builder(20).max_processing(3).retry(NOW).clock(time.clock()).observe(move |event: &Event<'_>| {
                 let _ = started.recv_timeout(LONG);
                 let handle = steered.get().expect("the start is over");
                 handle.pause();
@@ -387,9 +344,8 @@ fn an_observer_may_steer_and_write_in_every_event() {
                     assert!(consumer.is_none_or(|consumer| consumer.stop().is_err()), "it only asks");
                 }
             });
-        let run: Run =
-            Arc::new(|job| if job.index % 5 == 0 && job.attempt == 1 { Err("once".to_owned()) } else { Ok(()) });
-        let consumer = start(builder, mode, true, run);
+        let run = |job: &Attempt<'_>| if job.index % 5 == 0 && job.attempt == 1 { Err("once".into()) } else { Ok(()) };
+        let (consumer, mode) = (home.start(builder, run).unwrap(), home.mode());
         let handle = consumer.handle();
         *later.0.lock() = Some(handle.clone());
         *own.lock() = Some(consumer);
