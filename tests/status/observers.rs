@@ -295,8 +295,9 @@ fn a_panicking_observer_changes_nothing() {
                 panic!("at {event:?}");
             })
             .observe(behind.clone());
-        let run =
-            |job: &Attempt<'_>| if job.index % 3 == 0 && job.attempt == 1 { Err("refused".into()) } else { Ok(()) };
+        let run = |job: &Attempt<'_>| {
+            if job.index.is_multiple_of(3) && job.attempt == 1 { Err("refused".into()) } else { Ok(()) }
+        };
         let (consumer, mode) = (home.start(builder, run).unwrap(), home.mode());
         let handle = consumer.handle();
         consumer.join().unwrap();
@@ -344,7 +345,9 @@ fn an_observer_may_steer_and_write_in_every_event() {
                     assert!(consumer.is_none_or(|consumer| consumer.stop().is_err()), "it only asks");
                 }
             });
-        let run = |job: &Attempt<'_>| if job.index % 5 == 0 && job.attempt == 1 { Err("once".into()) } else { Ok(()) };
+        let run = |job: &Attempt<'_>| {
+            if job.index.is_multiple_of(5) && job.attempt == 1 { Err("once".into()) } else { Ok(()) }
+        };
         let (consumer, mode) = (home.start(builder, run).unwrap(), home.mode());
         let handle = consumer.handle();
         *later.0.lock() = Some(handle.clone());

@@ -61,15 +61,11 @@ in_each_mode! {
         not in Mode::Written | Mode::WrittenInOrder, since "a stop leaves a transaction, not its jobs";
     an_end_on_an_own_thread_is_only_asked_for: own_end,
         not in Mode::Handed, since "the thread is the test's, and may wait";
-    an_overdue_success_counts_unless_it_expired: overdue_success,
-        not in Mode::Sunk | Mode::Written | Mode::WrittenInOrder, since "the timeout is that of the work alone";
-    an_overdue_attempt_that_fails_is_retried: overdue_error,
-        not in Mode::Sunk | Mode::Written | Mode::WrittenInOrder, since "the timeout is that of the work alone";
-    an_overdue_refusal_is_final_unless_it_expired: overdue_refusal,
+    an_overdue_result_counts_unless_it_expired: overdue,
         not in Mode::Sunk | Mode::Written | Mode::WrittenInOrder, since "the timeout is that of the work alone";
 }
 
-/// Returns a job that says that it has begun, and waits until the sender is used or dropped.
+/// Returns a job that says that it has begun, and waits until the sender is dropped.
 fn held() -> (impl Fn(&Attempt<'_>) -> Result<(), BoxError> + Clone + Send + Sync + 'static, Receiver<Index>, Sender<()>)
 {
     let ((begin, begun), (go, gone)) = (unbounded(), bounded(0));
@@ -313,23 +309,24 @@ fn stop(home: &impl Home) {
         drop,
     ];
     for ends in ends {
-        let ((hold, begun, go), in_batch) = (held(), home.mode().is_batched());
+        let ((begins, begun, go), (goes_on, told, end)) = (held(), held());
+        let (beside, in_batch) = (home.mode().beside(), home.mode().is_batched());
         let run = move |job: &Attempt<'_>| {
             // The later jobs of a batch begin after the stop.
             assert!(in_batch || !job.is_stopping(), "nothing stops yet");
-            hold(job)?;
+            begins(job)?;
             eventually("the stop", || job.is_stopping());
-            hold(job)
+            goes_on(job)
         };
         let consumer = home.start(home.builder(100).retry(Retry::fixed(HOUR)), run).unwrap();
-        let (handle, beside) = (consumer.handle(), home.mode().beside());
+        let handle = consumer.handle();
         (0..beside).for_each(|_| _ = begun.recv_timeout(LONG).unwrap());
         let ending = std::thread::spawn(move || ends(consumer));
         until(&handle, "the stop", |status| status.state == State::Stopping);
-        (0..beside).for_each(|_| go.send(()).unwrap());
-        (0..beside).for_each(|_| _ = begun.recv_timeout(LONG).unwrap());
-        assert!(!ending.is_finished(), "it waits for them");
         drop(go);
+        (0..beside).for_each(|_| _ = told.recv_timeout(LONG).unwrap());
+        assert!(!ending.is_finished(), "it waits for them");
+        drop(end);
         ending.join().unwrap();
         let began = if in_batch { 4 } else { beside };
         assert_eq!((handle.status().state, handle.status().done), (State::Finished, began as u64));
@@ -392,73 +389,62 @@ fn straggler(home: &impl Home) {
 }
 
 fn own_end(home: &impl Home) {
-    let only_asks = |ended| assert!(matches!(ended, Err(Error::Config(_))), "{ended:?}");
-    let ends: [fn(Consumer) -> Option<Result<(), Error>>; 4] = [
-        |consumer| Some(consumer.stop()),
-        |consumer| Some(consumer.join()),
-        |consumer| Some(consumer.stop_within(LONG)),
-        |consumer| {
-            drop(consumer);
-            None
-        },
-    ];
-    for (index, end) in (0..).zip(ends) {
+    let only_asks = |ended| matches!(ended, Err(Error::Config(_)));
+    let ends: [fn(Consumer) -> Result<(), Error>; 3] =
+        [Consumer::stop, Consumer::join, |consumer| consumer.stop_within(LONG)];
+    for index in 0..=ends.len() {
         let kept = Arc::new(OnceLock::<Mutex<Option<Consumer>>>::new());
         let of = kept.clone();
         let run = move |_: &Attempt<'_>| {
             let Some(consumer) = of.wait().lock().take() else { return Ok(()) };
             assert!(consumer.handle().wait_end(Duration::MAX).is_none(), "it would wait for itself");
-            end(consumer).into_iter().for_each(only_asks);
+            // The last one drops it.
+            assert!(ends.get(index).is_none_or(|end| only_asks(end(consumer))));
             Ok(())
         };
-        let consumer = home.start(home.builder(index + 1), run).unwrap();
+        let consumer = home.start(home.builder(index as u64 + 1), run).unwrap();
         let handle = consumer.handle();
         kept.set(Mutex::new(Some(consumer))).unwrap();
         assert_eq!(handle.wait_end(LONG).map(|ended| ended.state), Some(State::Finished));
         // A result that the sink has not taken is not awaited.
-        assert!(home.mode() == Mode::Ordered || home.last_processed() == Some(index));
+        assert!(home.mode() == Mode::Ordered || home.last_processed() == Some(index as u64));
     }
 }
 
-/// Runs jobs with a timeout, and returns the end and the number of failed attempts. The first
-/// attempt at job 0 uses up its timeout, and ends with this once it is told.
-fn overdue(home: &impl Home, result: fn() -> Result<(), BoxError>) -> (Result<(), Error>, u64) {
-    let time = Arc::new(Time::new());
+/// The first attempt uses up its timeout, and ends in one of three ways once it is told.
+fn overdue(home: &impl Home) {
+    let results: [fn() -> Result<(), BoxError>; 3] =
+        [|| Ok(()), || Err("cut short".into()), || Err(Failure::permanent("it is of no use").into())];
+    let (expires, time) = (home.mode().expires(), Arc::new(Time::new()));
     // Others beside it would expire as well.
-    let jobs = if home.mode().expires() || home.mode() == Mode::Async { 1 } else { 4 };
-    let builder = home.builder(jobs).clock(time.clock()).attempt_timeout(HOUR).retry(NOW).stop_at(jobs - 1);
-    let run = move |job: &Attempt<'_>| {
-        if job.index > 0 || job.attempt > 1 {
-            return Ok(());
+    let jobs = if expires || home.mode() == Mode::Async { 1 } else { 4 };
+    for (life, result) in (0..).zip(results) {
+        let (first, end, time) = (life * jobs, (life + 1) * jobs, time.clone());
+        let clock = time.clock();
+        let run = move |job: &Attempt<'_>| {
+            if job.index > first || job.attempt > 1 {
+                return Ok(());
+            }
+            time.pass(HOUR);
+            eventually("the end of the timeout", || job.is_stopping());
+            result()
+        };
+        let builder = || home.builder(end).clock(clock.clone()).attempt_timeout(HOUR).retry(NOW).stop_at(end - 1);
+        // A token of the life before may still have the name.
+        let mut started = None;
+        eventually("the name", || {
+            started = home.start(builder(), run.clone()).ok();
+            started.is_some()
+        });
+        let consumer = started.unwrap();
+        let handle = consumer.handle();
+        match consumer.join() {
+            Ok(()) => assert!(life < 2 || expires, "what comes late is ignored"),
+            Err(error) => assert!(life == 2 && error.report().ends_with(": it is of no use"), "{error:?}"),
         }
-        time.pass(HOUR);
-        eventually("the end of the timeout", || job.is_stopping());
-        result()
-    };
-    let consumer = home.start(builder, run).unwrap();
-    let handle = consumer.handle();
-    let ended = consumer.join();
-    if home.mode().has_effects() && ended.is_ok() {
-        home.assert_done(0..jobs);
-    }
-    (ended, handle.status().failed)
-}
-
-fn overdue_success(home: &impl Home) {
-    let (ended, failed) = overdue(home, || Ok(()));
-    assert_eq!((ended.is_ok(), failed), (true, u64::from(home.mode().expires())));
-}
-
-fn overdue_error(home: &impl Home) {
-    let (ended, failed) = overdue(home, || Err("cut short".into()));
-    assert_eq!((ended.is_ok(), failed), (true, 1));
-}
-
-fn overdue_refusal(home: &impl Home) {
-    let (ended, failed) = overdue(home, || Err(Failure::permanent("it is of no use").into()));
-    assert_eq!(failed, 1);
-    match ended {
-        Ok(()) => assert!(home.mode().expires(), "what comes late is ignored"),
-        Err(error) => assert!(error.report().ends_with(": it is of no use"), "its own error: {error:?}"),
+        assert_eq!(handle.status().failed, u64::from(life > 0 || expires));
+        if home.mode().has_effects() && life < 2 {
+            home.assert_done(0..end);
+        }
     }
 }
