@@ -10,19 +10,20 @@ fn job(id: &str) -> NewJob {
 }
 
 /// A runner of functions that report their job, and return when told to.
-fn long_functions(bench: &Bench, slots: usize) -> (Runner, Receiver<Running>, Sender<()>) {
-    let ((begun, begins), (end, ends)) = (unbounded(), bounded(0));
+fn long_functions(bench: &Bench, slots: usize) -> (Runner, Receiver<(Running, Sender<()>)>) {
+    let (begun, begins) = unbounded();
     let builder = Runner::builder(&bench.queue).on("k", move |job, ()| {
-        begun.send(job.clone()).unwrap();
+        let (end, ends) = bounded(0);
+        begun.send((job.clone(), end)).unwrap();
         ends.recv()?;
         Ok(Outcome::Done)
     });
-    (builder.max_processing(slots).start().unwrap(), begins, end)
+    (builder.max_processing(slots).start().unwrap(), begins)
 }
 
 pub(super) fn the_function_of_a_removed_job_is_told_to_stop(on: &Benches<'_>) {
     let bench = on.bench();
-    let (runner, begins, end) = long_functions(&bench, 2);
+    let (runner, begins) = long_functions(&bench, 2);
     bench.queue.push_all(["a", "b", "c"].map(job)).unwrap();
     let running = [(); 2].map(|()| begins.recv_timeout(LONG).unwrap());
     let status = || bench.queue.status().unwrap();
@@ -30,7 +31,7 @@ pub(super) fn the_function_of_a_removed_job_is_told_to_stop(on: &Benches<'_>) {
     assert!(status().stuck.is_none() && sentence.contains("raise max_processing"), "{sentence}");
     // The removal itself tells the function.
     bench.queue.remove("a").unwrap();
-    assert!(running.iter().all(|job| job.is_stopping() == (job.id() == "a")));
+    assert!(running.iter().all(|(job, _)| job.is_stopping() == (job.id() == "a")));
     let stuck = status().stuck.unwrap();
     assert_eq!((stuck.slots, &*stuck.first), (1, "a"));
     assert!(status().to_string().contains("; 1 slot has a job that was removed or taken back and does not end, \"a\""));
@@ -46,8 +47,9 @@ pub(super) fn the_function_of_a_removed_job_is_told_to_stop(on: &Benches<'_>) {
                     return when is_stopping is true, or restart the process";
     assert!(sentence.ends_with(expected) && !sentence.contains("max_processing"), "{sentence}");
     // Their ends change nothing, and the next job gets a slot.
-    (0..2).for_each(|_| end.send_timeout((), LONG).unwrap());
-    assert_eq!(begins.recv_timeout(LONG).unwrap().id(), "d");
+    running.iter().for_each(|(_, end)| end.send_timeout((), LONG).unwrap());
+    let (last, end) = begins.recv_timeout(LONG).unwrap();
+    assert_eq!(last.id(), "d");
     eventually("no slot to be held", || status().stuck.is_none());
     assert_eq!(bench.states(["a", "b", "d"]), [None, None, Some(JobState::Running)]);
     end.send_timeout((), LONG).unwrap();
