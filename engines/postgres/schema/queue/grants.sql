@@ -17,7 +17,8 @@ DECLARE
 BEGIN
     FOREACH v_role IN ARRAY '{push,work,operate}'::text[] LOOP
         v_role := v_prefix || '_' || v_role;
-        IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = v_role)
+        -- A snapshot may show a role that another session has just made before the cache knows it, which GRANT asks.
+        IF to_regrole(quote_ident(v_role)) IS NULL
             AND (SELECT rolcreaterole OR rolsuper FROM pg_roles WHERE rolname = current_user) THEN
             BEGIN
                 EXECUTE format('CREATE ROLE %I NOLOGIN', v_role);
@@ -26,7 +27,7 @@ BEGIN
                 NULL;
             END;
         END IF;
-        IF EXISTS (SELECT FROM pg_roles WHERE rolname = v_role) THEN
+        IF to_regrole(quote_ident(v_role)) IS NOT NULL THEN
             EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', v_schema, v_role);
             -- A program asks for the version before it migrates.
             EXECUTE format('GRANT SELECT ON version TO %I', v_role);
@@ -49,7 +50,7 @@ BEGIN
                 CONTINUE WHEN NOT (v_role = 'operate' OR f.proname = ANY (v_push)
                     OR v_role = 'work' AND f.proname = ANY (v_work));
                 v_role := v_prefix || '_' || v_role;
-                IF EXISTS (SELECT FROM pg_roles WHERE rolname = v_role) THEN
+                IF to_regrole(quote_ident(v_role)) IS NOT NULL THEN
                     EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %I', f.name, v_role);
                 END IF;
             END LOOP;

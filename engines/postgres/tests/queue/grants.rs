@@ -3,7 +3,7 @@
 use crate::bench::{Bench, bench};
 use postgres::NoTls;
 use postgres::error::SqlState;
-use waterline_postgres::QueueExt;
+use waterline_postgres::{PgOptions, QueueExt};
 use waterline_queue::{NewJob, QueueOptions};
 
 /// The calls, and the lowest role that may make them; `None`: only the functions themselves do.
@@ -204,4 +204,22 @@ fn the_page_for_other_languages_lists_each_call() {
     .collect();
     let unsaid: Vec<_> = raised.iter().filter(|code| !page.contains(&format!("`{code}`"))).collect();
     assert!(raised.len() > 8 && unsaid.is_empty(), "{unsaid:?}");
+}
+
+#[test]
+fn a_role_made_by_another_session_gets_its_rights() {
+    let server = crate::server::Server::shared();
+    let (database, other) = (server.database(), server.database());
+    let mut making = other.client();
+    making.batch_execute("BEGIN; CREATE ROLE raced_push NOLOGIN").unwrap();
+    let (mut client, options) = (database.client(), PgOptions::new().schema("raced"));
+    std::thread::scope(|scope| {
+        let store = scope.spawn(|| database.store(options));
+        let waits = "SELECT FROM pg_stat_activity WHERE wait_event = 'transactionid' AND datname = current_database()";
+        common::eventually("the wait for the other session", || !client.query(waits, &[]).unwrap().is_empty());
+        making.batch_execute("COMMIT").unwrap();
+        drop(store.join().unwrap());
+    });
+    let row = client.query_one("SELECT has_schema_privilege('raced_push', 'raced', 'USAGE')", &[]).unwrap();
+    assert!(row.get::<_, bool>(0));
 }
