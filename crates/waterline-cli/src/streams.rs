@@ -47,7 +47,7 @@ pub(crate) fn show(place: &dyn Backend, name: &str) -> Result<Report, Fault> {
         report.table(LOGS, log_rows(std::slice::from_ref(log)));
         if log.parked > 0 {
             report.line(format!(
-                "ParkedRow jobs alone keep {} below the first one: redrive or discard them.",
+                "Parked jobs alone keep {} below the first one: redrive or discard them.",
                 count(log.parked, "item")
             ));
         }
