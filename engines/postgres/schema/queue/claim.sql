@@ -76,7 +76,7 @@ BEGIN
     RETURN pg_sequence_last_value(p_registers[10]) > p_now - 60000;
 END $$;
 
--- The same for a glance: yes also if no call has ticked for long, as nothing is known then.
+-- The same for a peek: yes also if no call has ticked for long, as nothing is known then.
 CREATE FUNCTION may_have_lines(p_queue queue, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     RETURN has_lines(p_queue.floors, p_now) OR p_now - coalesce(pg_sequence_last_value(p_queue.ticked), 0) NOT BETWEEN 0 AND 30000;

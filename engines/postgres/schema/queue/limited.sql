@@ -245,8 +245,9 @@ END $$;
 CREATE FUNCTION claim_limited(p_queue queue, p_most int, p_worker text, p_kinds text[], p_due_by bigint, p_now bigint, p_early boolean,
     p_freed text[]) RETURNS claiming LANGUAGE plpgsql AS $$
 DECLARE
-    -- It looks at more than it takes, to hold jobs that later claims then skip.
-    v_looks int := least(256, 4 + 8 * p_most);
+    -- It looks at more than it takes, to hold jobs that later claims then skip. With rates these are held one by one
+    -- (`hold_behind` does nothing), so a claim of one job holds more of them.
+    v_looks int := least(256, CASE WHEN p_queue.limit_sorts LIKE '%r%' THEN 32 ELSE 4 END + 8 * p_most);
     v_turns bigint := coalesce(pg_sequence_last_value(p_queue.turns), 0);
     v_order int[] := CASE WHEN v_turns % 8 = 7 THEN '{3,2,1,0}' ELSE '{0,1,2,3}' END;
     v_room room;
