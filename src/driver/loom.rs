@@ -389,7 +389,7 @@ fn standby() -> Arc<Driver> {
     model::begin();
     let window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 1 });
     let mut core = Core::new(window, Retry::none(), usize::MAX, model::now());
-    let refusal = NameInUse::of(Error::InUse { name: "blocks".to_owned() }).expect("somebody has the name");
+    let refusal = NameInUse::of(Error::InUse { name: "blocks".to_owned() }).expect("the name is in use");
     core.await_name(refusal, &Now::when_asked());
     Driver::waiting(core, Arc::default(), Watermark::new())
 }

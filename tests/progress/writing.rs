@@ -183,7 +183,7 @@ fn promise_09_lost_commit_answers_write_each_job_once() {
         database.assert_exact(0..300);
         let content = database.content();
         assert_eq!(content.saved, Some(Saved::new(Some(299), 300, Vec::new())));
-        assert!(content.records.is_empty(), "nobody asked for records");
+        assert!(content.records.is_empty(), "the sink asked for no records");
     }
 }
 

@@ -62,8 +62,8 @@ impl Facts<'_> {
         if let Some((limit, held, until)) = inputs.held.as_ref().filter(|_| inputs.only_held) {
             return Waits::Limited { limit: limit.clone(), held: *held, left: until.map(till) };
         }
-        let nobody = self.is_shared && self.is_nobody_here();
-        if inputs.only_in_lines && self.untaken == inputs.lines.len() && !nobody {
+        let no_worker = self.is_shared && self.has_no_worker();
+        if inputs.only_in_lines && self.untaken == inputs.lines.len() && !no_worker {
             return Waits::OtherKinds;
         }
         if self.is_shared && !self.is_only_worker() { self.of_fleet() } else { self.of_workers() }
@@ -115,7 +115,7 @@ impl Facts<'_> {
     /// True if no known process takes jobs, or ends those that it has within a minute.
     ///
     /// This process may not have reported itself yet, and a busy one may be in no list.
-    fn is_nobody_here(&self) -> bool {
+    fn has_no_worker(&self) -> bool {
         let StatusInputs { fleet, running, lapsed: (lapsed, _), .. } = self.inputs;
         let (stops, is_late) = (fleet.stopping > 0, self.due_for() >= UNTAKEN);
         let is_seen = running <= lapsed || !fleet.silent.is_empty() || stops;
@@ -132,7 +132,7 @@ impl Facts<'_> {
     /// takes a due job for a minute. A job of a silent worker does not count as running.
     fn of_fleet(&self) -> Waits {
         let (inputs, fleet) = (self.inputs, &self.inputs.fleet);
-        if self.is_nobody_here() {
+        if self.has_no_worker() {
             return Waits::NoWorker;
         }
         if let (Some(slots), Some((_, job))) = (fleet.full(), &fleet.oldest) {
