@@ -8,12 +8,12 @@ use crate::base::clock::{self, Clock};
 use crate::base::guard::{drop_guarded, guarded};
 use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering};
 use crate::base::{Error, error::describe, time::Now};
-use crate::crew::{Crew, Host, Roster, stopping::Stopping, workers::Wake};
 use crate::observe::{Told, observers::Observers};
-use crate::progress::Saves;
+use crate::progress::SaveBackend;
 use crate::reader::ReadRuns;
 use crate::source::wakeup::Bell;
 use crate::source::watermark::{Listener, Watermark};
+use crate::threads::{Host, ThreadRegistry, Threads, stopping::Stopping, workers::Wake};
 use std::sync::Weak;
 
 mod calls;
@@ -52,7 +52,7 @@ use self::waiters::Waiter;
 use self::whole::{CoreGuard, WholeCore};
 
 pub(crate) struct Driver {
-    crew: Crew<Driver>,
+    threads: Threads<Driver>,
     clock: Clock,
     core: WholeCore,
     /// Workers sleep here.
@@ -70,7 +70,7 @@ pub(crate) struct Driver {
     /// True once nothing starts any more. Jobs read it without the lock.
     stopping: Stopping,
     /// The saver, until the end. A thread that holds this lock takes no other lock.
-    saves: Mutex<Option<Arc<dyn Saves>>>,
+    saves: Mutex<Option<Arc<dyn SaveBackend>>>,
     /// True if there is an `on_job_done` or an observer. Other jobs need no second look at a lock.
     confirms: bool,
     observes: bool,
@@ -81,14 +81,14 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(mut core: Core, bell: Arc<Bell>, watermark: Watermark, saves: Arc<dyn Saves>) -> Arc<Self> {
+    pub(crate) fn new(mut core: Core, bell: Arc<Bell>, watermark: Watermark, saves: Arc<dyn SaveBackend>) -> Arc<Self> {
         core.saving.deadline = SaveDeadline::new(saves.takes_help());
         Self::with(core, bell, watermark, Some(saves))
     }
 
-    fn with(core: Core, bell: Arc<Bell>, watermark: Watermark, saves: Option<Arc<dyn Saves>>) -> Arc<Self> {
+    fn with(core: Core, bell: Arc<Bell>, watermark: Watermark, saves: Option<Arc<dyn SaveBackend>>) -> Arc<Self> {
         let driver = Arc::new_cyclic(|me| Self {
-            crew: Crew::new(me.clone()),
+            threads: Threads::new(me.clone()),
             clock: core.clock.clone(),
             confirms: core.running.on_job_done.is_some() || core.out.is_observed(),
             observes: core.out.is_observed(),
@@ -105,14 +105,14 @@ impl Driver {
             stall: Condvar::new(),
             bell,
         });
-        let waits: Weak<dyn clock::Waits> = driver.crew.host().clone();
+        let waits: Weak<dyn clock::Waits> = driver.threads.host().clone();
         driver.clock.tell(waits);
         driver
     }
 
     /// Subscribes to the ends of the upstreams.
     pub(crate) fn listen(&self) {
-        let me: Weak<dyn Listener> = self.crew.host().clone();
+        let me: Weak<dyn Listener> = self.threads.host().clone();
         let upstreams = self.core.lock().gates.upstreams.clone();
         upstreams.iter().for_each(|upstream| upstream.listen(me.clone()));
     }
@@ -220,18 +220,18 @@ impl Driver {
         }
         // Without a watcher, a new thread writes the lines.
         if elsewhere {
-            core.roster.count_in();
+            core.registry.count_in();
         }
         drop(core);
-        let me = self.crew.host().clone();
+        let me = self.threads.host().clone();
         let tell = move || me.upgrade().into_iter().for_each(|me| me.tell());
-        wakes.tell = elsewhere && self.crew.spawn_counted("wl-lines", tell).is_err();
+        wakes.tell = elsewhere && self.threads.spawn_counted("wl-lines", tell).is_err();
         self.carry_out(wakes);
     }
 
     fn save(&self, begin: bool, hurry: bool) {
         let saves = self.saves.lock();
-        match (&*saves, self.crew.host().upgrade()) {
+        match (&*saves, self.threads.host().upgrade()) {
             (Some(saves), Some(me)) if begin => saves.save(me, hurry),
             (Some(saves), _) => saves.hurry(),
             (None, _) => {}
@@ -252,22 +252,22 @@ impl Driver {
 
     /// Starts a thread of the consumer that `stop` waits for.
     pub(crate) fn spawn(&self, name: &str, run: Box<dyn FnOnce() + Send>) -> Result<(), Error> {
-        self.crew.spawn(name, run)
+        self.threads.spawn(name, run)
     }
 
     /// Starts the first thread of the pool, so that a started consumer can run.
     pub(crate) fn spawn_first_worker(&self) -> Result<(), Error> {
         let mut core = self.core.lock();
         core.workers.threads += 1;
-        core.roster.count_in();
+        core.registry.count_in();
         drop(core);
         self.spawn_worker()
     }
 
     fn spawn_worker(&self) -> Result<(), Error> {
         let pool = self.core.lock().running.pool.clone();
-        let (me, stopping) = (self.crew.host().clone(), self.stopping.clone());
-        self.crew.spawn_counted("wl-worker", move || {
+        let (me, stopping) = (self.threads.host().clone(), self.stopping.clone());
+        self.threads.spawn_counted("wl-worker", move || {
             stopping.ask_here();
             if let (Some(pool), Some(me)) = (pool, me.upgrade()) {
                 me.core.lock().workers.started();
@@ -275,7 +275,7 @@ impl Driver {
                 drop_guarded(pool);
                 // After the end, `stop` joins them all.
                 if !me.core.lock().window.has_ended() {
-                    me.crew.join_finished();
+                    me.threads.join_finished();
                 }
             }
         })
@@ -294,7 +294,7 @@ impl Driver {
     /// Writes lines and sends notices until none are left, after [`Core::begin_telling`].
     pub(super) fn tell(&self) {
         // A subscriber is user code: a `stop` in it would wait for this very line.
-        let own = self.crew.enter();
+        let own = self.threads.enter();
         let name = self.watermark.name();
         loop {
             let mut core = self.core.lock();
@@ -306,7 +306,7 @@ impl Driver {
             }
             drop_guarded(observers);
         }
-        self.crew.leave();
+        self.threads.leave();
         drop(own);
     }
 
@@ -337,7 +337,7 @@ impl Driver {
     /// Ends abandoned jobs, in a mode that can. This may drop the last reference to the runner,
     /// whose destructor may stop this consumer.
     pub(super) fn end_jobs(&self, pool: Option<Arc<dyn Pool>>) {
-        let _own = self.crew.enter();
+        let _own = self.threads.enter();
         pool.iter().for_each(|pool| pool.abandon());
         drop_guarded(pool);
     }
@@ -367,14 +367,14 @@ impl clock::Waits for Driver {
 }
 
 impl Host for Driver {
-    fn crew(&self) -> &Crew<Self> {
-        &self.crew
+    fn threads(&self) -> &Threads<Self> {
+        &self.threads
     }
 
-    fn with_roster<R>(&self, change: impl FnOnce(&mut Roster, usize) -> R) -> R {
+    fn with_registry<R>(&self, change: impl FnOnce(&mut ThreadRegistry, usize) -> R) -> R {
         let mut core = self.core.lock();
         let tokens = core.running.flights.tokens();
-        change(&mut core.roster, tokens)
+        change(&mut core.registry, tokens)
     }
 
     /// Halts the consumer, since the report of this thread's job never comes.

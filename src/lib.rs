@@ -93,7 +93,6 @@ extern crate alloc;
 mod base;
 mod commit;
 mod consumer;
-mod crew;
 mod driver;
 mod effects;
 #[cfg(any(test, feature = "testing"))]
@@ -115,6 +114,7 @@ mod source;
 mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod threads;
 #[doc(hidden)]
 pub mod window;
 

@@ -163,7 +163,7 @@ impl Store {
             self.writer().start().map_err(|source| Error::Spawn { source })?;
         }
         let as_bytes = self.reads_bytes(codec) && asked.id == TypeId::of::<Vec<u8>>();
-        let open_logs = self.kept::<OpenLogs>();
+        let open_logs = self.extension::<OpenLogs>();
         let mut logs = open_logs.0.lock();
         logs.retain(|log| log.state.strong_count() > 0);
         let known = logs.iter_mut().find_map(|log| Some((log.state.upgrade().filter(|log| log.name == name)?, log)));

@@ -12,14 +12,14 @@ pub(crate) trait NewsPort: Send + Sync + 'static {
     fn panicked(&self, run: RangeInclusive<Index>, panic: Caught);
 }
 
-pub(crate) fn notify<D: NewsPort>(desk: &Arc<D>, callback: impl Fn(RangeInclusive<Index>)) {
-    while let Some(run) = desk.news() {
+pub(crate) fn notify<D: NewsPort>(port: &Arc<D>, callback: impl Fn(RangeInclusive<Index>)) {
+    while let Some(run) = port.news() {
         let called = guarded(|| {
             callback(run.clone());
             Ok(())
         });
         if let Err(panic) = called {
-            desk.panicked(run, panic.into());
+            port.panicked(run, panic.into());
             break;
         }
     }

@@ -37,7 +37,7 @@ pub(crate) use parked::{Earlier, LiveParking, ParkedRecord, ParkedRecords, Withi
 pub use records::Record;
 pub(crate) use records::{NewRecords, load as load_records};
 pub use saved::{Checkpoint, SaveError, Saved};
-pub(crate) use saves::{DoneAhead, SavePort, Saves, Snapshot, WrittenJobs};
+pub(crate) use saves::{DoneAhead, SaveBackend, SavePort, Snapshot, WrittenJobs};
 pub(crate) use shortcuts::{acquire_all, close_unused, load_earlier, note_log, open_life, shared_writer};
 pub use tenure::Tenure;
 pub(crate) use tenure::{Tenant, Wish};

@@ -255,7 +255,7 @@ impl<J: Jobs> ReadRuns for SharedSource<J> {
 /// The reader thread, which carries out orders until the end.
 pub(crate) struct Reader {
     source: Arc<dyn Source>,
-    desk: Arc<dyn ReadPort>,
+    port: Arc<dyn ReadPort>,
     bell: Arc<Bell>,
     /// The time between two looks when the bell does not ring; `None`: no limit.
     poll_every: Option<Duration>,
@@ -276,12 +276,12 @@ struct Wait {
 impl Reader {
     pub(crate) fn new(
         source: Arc<dyn Source>,
-        desk: Arc<dyn ReadPort>,
+        port: Arc<dyn ReadPort>,
         bell: Arc<Bell>,
         poll_every: Option<Duration>,
     ) -> Self {
         let looks = Looks::new(source.clock().now());
-        Self { source, desk, bell, poll_every, looks, fetched: None, wait: None }
+        Self { source, port, bell, poll_every, looks, fetched: None, wait: None }
     }
 
     pub(crate) fn run(mut self) {
@@ -306,7 +306,7 @@ impl Reader {
         let is_over = wait.until.is_some_and(|until| now.get() >= until);
         if !is_over && !self.bell.has_rung() {
             if wait.supervises {
-                if let Some(pause) = self.desk.supervise(now) {
+                if let Some(pause) = self.port.supervise(now) {
                     let left = wait.until.map(|until| until.saturating_duration_since(now.get()));
                     return Sleep::Awhile(left.map_or(pause, |left| left.min(pause)));
                 }
@@ -324,7 +324,7 @@ impl Reader {
 
     fn obey(&mut self, now: &Now) -> Sleep {
         let due = self.looks.due(now.get(), self.poll_every);
-        match self.desk.order(self.fetched.take(), now, due) {
+        match self.port.order(self.fetched.take(), now, due) {
             Order::Look => self.look(now),
             Order::Read(run) => {
                 let read = self.source.read_run(run);
@@ -364,9 +364,9 @@ impl Reader {
         self.looks.begin(now.get());
         let Reply { answer, took, ended } = self.source.look();
         let showed_new = match answer {
-            Ok(look) => self.desk.looked(look),
+            Ok(look) => self.port.looked(look),
             Err(error) => {
-                self.looks.failed(self.desk.look_failed(error.into()));
+                self.looks.failed(self.port.look_failed(error.into()));
                 false
             }
         };
@@ -377,15 +377,15 @@ impl Reader {
 
     /// Asks for the gate alone.
     fn ask_gate(&mut self, at: Instant) {
-        self.desk.asking(at);
+        self.port.asking(at);
         let Reply { answer, ended, .. } = self.source.gate();
-        match answer.map(|gate| self.desk.gated(gate)) {
+        match answer.map(|gate| self.port.gated(gate)) {
             Ok(Beyond::No) => {}
             Ok(Beyond::Newly) => self.looks.ring(),
             // The source may have more, or its gate may always be ahead of it. So the look is
             // paced.
             Ok(Beyond::Still) => self.looks.echo(ended),
-            Err(error) => self.looks.failed(self.desk.look_failed(error.into())),
+            Err(error) => self.looks.failed(self.port.look_failed(error.into())),
         }
     }
 }
@@ -399,12 +399,12 @@ mod tests {
     const PAUSE: Duration = Duration::from_micros(100);
 
     /// Gives these orders, and has something to supervise this many times.
-    struct Desk {
+    struct ScriptedPort {
         orders: Mutex<VecDeque<Order>>,
         sights: Mutex<u32>,
     }
 
-    impl ReadPort for Desk {
+    impl ReadPort for ScriptedPort {
         fn order(&self, _: Option<Fetched>, _: &Now, _: Due) -> Order {
             self.orders.lock().pop_front().unwrap_or(Order::End)
         }
@@ -426,9 +426,9 @@ mod tests {
     }
 
     fn reader(orders: impl IntoIterator<Item = Order>, sights: u32, now: Instant) -> Reader {
-        let desk = Desk { orders: Mutex::new(orders.into_iter().collect()), sights: Mutex::new(sights) };
+        let port = ScriptedPort { orders: Mutex::new(orders.into_iter().collect()), sights: Mutex::new(sights) };
         let source = Arc::new(SharedSource::new(MemoryJobs::<()>::new(), Clock::default()));
-        let mut reader = Reader::new(source, Arc::new(desk), Arc::default(), None);
+        let mut reader = Reader::new(source, Arc::new(port), Arc::default(), None);
         reader.looks.begin(now);
         reader
     }

@@ -126,20 +126,20 @@ pub(crate) trait Runner<T>: Send + Sync + 'static {
 }
 
 /// Runs a worker thread until it has to end.
-pub(crate) fn work<T: 'static>(desk: &impl JobPort<T>, runner: &dyn Runner<T>) {
+pub(crate) fn work<T: 'static>(port: &impl JobPort<T>, runner: &dyn Runner<T>) {
     runner.attend(&mut || {
         if runner.runs_batches() {
-            return work_in_batches(desk, runner);
+            return work_in_batches(port, runner);
         }
         let mut report = None;
         let mut effects = Changes::default();
         let at_once = runner.reports_at_once();
         loop {
-            if at_once && let Some(assignment) = desk.next_at_hand(&mut report) {
+            if at_once && let Some(assignment) = port.next_at_hand(&mut report) {
                 report = runner.run(assignment, &mut effects);
                 continue;
             }
-            let Some(task) = desk.next(&mut report, &mut effects) else { break };
+            let Some(task) = port.next(&mut report, &mut effects) else { break };
             match task {
                 Task::Run(assignment) => report = runner.run(assignment, &mut effects),
                 Task::Deliver(turn) => runner.deliver(turn),
@@ -148,10 +148,10 @@ pub(crate) fn work<T: 'static>(desk: &impl JobPort<T>, runner: &dyn Runner<T>) {
     });
 }
 
-fn work_in_batches<T: 'static>(desk: &impl JobPort<T>, runner: &dyn Runner<T>) {
+fn work_in_batches<T: 'static>(port: &impl JobPort<T>, runner: &dyn Runner<T>) {
     let mut batch = Batch { jobs: Vec::new(), tickets: Vec::new(), outcome: Ok(()) };
     let mut effects = Changes::default();
-    while desk.next_batch(&mut batch, &mut effects) {
+    while port.next_batch(&mut batch, &mut effects) {
         batch.outcome = runner.run_batch(std::mem::take(&mut batch.jobs), &mut effects);
     }
 }

@@ -7,14 +7,15 @@ use crate::base::sync::{Arc, Mutex};
 use crate::base::time::{Now, Sleep};
 use crate::commit::{SAVE_PACE, changes::Changes};
 use crate::progress::{
-    CommitError, Commits, Life, NewRecords, NotWritten, Opening, Progress, SaveError, SavePort, Saved, Saves, open_life,
+    CommitError, Commits, Life, NewRecords, NotWritten, Opening, Progress, SaveBackend, SaveError, SavePort, Saved,
+    open_life,
 };
 use crossbeam_channel::{Receiver, Sender, TryRecvError, unbounded};
 use std::time::{Duration, Instant};
 
 enum SaverMessage {
     Save {
-        desk: Arc<dyn SavePort>,
+        port: Arc<dyn SavePort>,
         hurry: bool,
     },
     /// Cuts the wait short.
@@ -43,7 +44,7 @@ impl Inbox {
     }
 }
 
-pub(crate) struct Saver<P> {
+pub(crate) struct SaverThread<P> {
     inbox: Inbox,
     clock: Clock,
     progress: Arc<Mutex<P>>,
@@ -79,7 +80,7 @@ impl<P> Keeps<P> {
 
 /// A save that was requested and not made.
 struct DueSave {
-    desk: Arc<dyn SavePort>,
+    port: Arc<dyn SavePort>,
     when: When,
 }
 
@@ -99,9 +100,13 @@ impl When {
 }
 
 /// Creates both sides. The progress is shared with the owner that keeps its name in use.
-pub(crate) fn saver<P: Progress>(progress: Arc<Mutex<P>>, keeps: Keeps<P>, clock: Clock) -> (SaverHandle, Saver<P>) {
+pub(crate) fn saver<P: Progress>(
+    progress: Arc<Mutex<P>>,
+    keeps: Keeps<P>,
+    clock: Clock,
+) -> (SaverHandle, SaverThread<P>) {
     let (handle, inbox) = channel();
-    (handle, Saver { inbox, clock, progress, keeps, asked: None, paced: When::AtOnce })
+    (handle, SaverThread { inbox, clock, progress, keeps, asked: None, paced: When::AtOnce })
 }
 
 fn channel() -> (SaverHandle, Inbox) {
@@ -109,10 +114,10 @@ fn channel() -> (SaverHandle, Inbox) {
     (SaverHandle(sender), Inbox(receiver))
 }
 
-impl Saves for SaverHandle {
-    fn save(&self, desk: Arc<dyn SavePort>, hurry: bool) {
+impl SaveBackend for SaverHandle {
+    fn save(&self, port: Arc<dyn SavePort>, hurry: bool) {
         // The thread lives as long as this side does.
-        let _ = self.0.send(SaverMessage::Save { desk, hurry });
+        let _ = self.0.send(SaverMessage::Save { port, hurry });
     }
 
     fn hurry(&self) {
@@ -126,7 +131,7 @@ impl Waits for SaverHandle {
     }
 }
 
-impl<P: Progress> Saver<P> {
+impl<P: Progress> SaverThread<P> {
     pub(crate) fn run(mut self) {
         loop {
             // If the clock is set after this moment, a message says so.
@@ -151,9 +156,9 @@ impl<P: Progress> Saver<P> {
 
     fn take(&mut self, message: SaverMessage) {
         match message {
-            SaverMessage::Save { desk, hurry } => {
-                let when = if hurry || desk.is_hurried() { When::AtOnce } else { self.paced };
-                self.asked = Some(DueSave { desk, when });
+            SaverMessage::Save { port, hurry } => {
+                let when = if hurry || port.is_hurried() { When::AtOnce } else { self.paced };
+                self.asked = Some(DueSave { port, when });
             }
             // It may come late, after the save that it meant, or before the request.
             SaverMessage::Hurry => self.asked.iter_mut().for_each(|asked| asked.when = When::AtOnce),
@@ -171,7 +176,7 @@ impl<P: Progress> Saver<P> {
                     When::InAHurryAlone => false,
                 };
                 if is_due {
-                    self.save(asked.desk);
+                    self.save(asked.port);
                     return Sleep::No;
                 }
                 self.asked = Some(asked);
@@ -190,29 +195,29 @@ impl<P: Progress> Saver<P> {
         }
     }
 
-    fn save(&mut self, desk: Arc<dyn SavePort>) {
-        let again = match self.try_save(&*desk) {
+    fn save(&mut self, port: Arc<dyn SavePort>) {
+        let again = match self.try_save(&*port) {
             None => None,
             Some(Ok(())) => {
-                desk.saved();
+                port.saved();
                 None
             }
             Some(Err(NotWritten::Error(CommitError::Lost(error)))) => {
-                desk.save_lost(error);
+                port.save_lost(error);
                 None
             }
-            Some(Err(NotWritten::Error(CommitError::Retry(error)))) => desk.save_failed(error),
+            Some(Err(NotWritten::Error(CommitError::Retry(error)))) => port.save_failed(error),
             Some(Err(NotWritten::Error(CommitError::Write(error)))) => {
-                desk.write_failed(error);
+                port.write_failed(error);
                 Some(Duration::ZERO)
             }
             Some(Err(NotWritten::Unknown(error))) => {
-                desk.save_unknown(error);
+                port.save_unknown(error);
                 None
             }
         };
         match again {
-            Some(pause) => self.asked = Some(DueSave { desk, when: When::after(pause, &self.clock) }),
+            Some(pause) => self.asked = Some(DueSave { port, when: When::after(pause, &self.clock) }),
             None => self.paced = self.paced(),
         }
     }
@@ -228,16 +233,16 @@ impl<P: Progress> Saver<P> {
 
     /// Saves the current state. Returns `None` if there is nothing more to save. Everything done is
     /// listed only for a progress that keeps it.
-    fn try_save(&mut self, desk: &dyn SavePort) -> Option<Result<(), NotWritten>> {
+    fn try_save(&mut self, port: &dyn SavePort) -> Option<Result<(), NotWritten>> {
         let Self { progress, keeps, .. } = self;
         let saved = match keeps {
             Keeps::Watermark => {
-                let checkpoint = desk.checkpoint()?;
+                let checkpoint = port.checkpoint()?;
                 let saved = guarded(|| progress.lock().save(&checkpoint));
                 return Some(saved.map_err(|error| not_saved(SaveError::from(error))));
             }
-            Keeps::Records(recorded) => return recorded.try_save(progress, desk),
-            Keeps::All => desk.snapshot(true, &mut Vec::new())?.into_saved(),
+            Keeps::Records(recorded) => return recorded.try_save(progress, port),
+            Keeps::All => port.snapshot(true, &mut Vec::new())?.into_saved(),
         };
         let saved = saved.expect("all of it was asked for");
         Some(save_all(progress, &saved))
@@ -246,8 +251,8 @@ impl<P: Progress> Saver<P> {
 
 impl<P: Progress> Recorded<P> {
     /// Saves everything with the new records and the results of jobs.
-    fn try_save(&mut self, progress: &Mutex<P>, desk: &dyn SavePort) -> Option<Result<(), NotWritten>> {
-        let mut snapshot = desk.snapshot(true, &mut self.changes)?;
+    fn try_save(&mut self, progress: &Mutex<P>, port: &dyn SavePort) -> Option<Result<(), NotWritten>> {
+        let mut snapshot = port.snapshot(true, &mut self.changes)?;
         let (batch, life) = (snapshot.batch.take().unwrap_or_default(), snapshot.life.take());
         let mut records = NewRecords::default();
         self.changes.iter().for_each(|changes| records.take(changes));
@@ -344,29 +349,29 @@ mod tests {
     fn only_a_progress_that_keeps_done_jobs_gets_them() {
         let all = Saved::new(Some(4), 5, vec![6..=7]);
         for (keeps_all, counted, saved) in [(false, (2, 0), None), (true, (0, 2), Some(all))] {
-            let (progress, desk) = (Arc::new(Mutex::new(Takes::default())), Arc::new(Counting::default()));
+            let (progress, port) = (Arc::new(Mutex::new(Takes::default())), Arc::new(Counting::default()));
             let keeps = if keeps_all { Keeps::All } else { Keeps::Watermark };
             let (handle, saver) = saver(progress.clone(), keeps, Clock::default());
-            (0..2).for_each(|_| handle.save(desk.clone(), true));
+            (0..2).for_each(|_| handle.save(port.clone(), true));
             drop(handle);
             saver.run();
-            assert_eq!((*desk.0.lock(), &progress.lock().0), (counted, &vec![saved; 2]));
+            assert_eq!((*port.0.lock(), &progress.lock().0), (counted, &vec![saved; 2]));
         }
     }
 
     #[test]
     fn a_save_waits_for_the_pace_unless_hurried() {
-        let (progress, desk) = (Arc::new(Mutex::new(Takes::default())), Arc::new(Counting::default()));
+        let (progress, port) = (Arc::new(Mutex::new(Takes::default())), Arc::new(Counting::default()));
         let (handle, mut saver) = saver(progress.clone(), Keeps::Watermark, Clock::default());
         let (begun, saves) = (Instant::now(), || progress.lock().0.len());
         assert_eq!(saver.step(&Now::at(begun)), Sleep::Until(None), "nobody asked");
-        handle.save(desk.clone(), false);
+        handle.save(port.clone(), false);
         assert_eq!((saver.step(&Now::at(begun)), saves()), (Sleep::No, 1), "the first has no pace");
-        handle.save(desk.clone(), false);
+        handle.save(port.clone(), false);
         let Sleep::Until(Some(paced)) = saver.step(&Now::at(begun)) else { panic!("it waits for the pace") };
         assert!(paced >= begun + SAVE_PACE && saves() == 1);
         assert_eq!((saver.step(&Now::at(paced)), saves()), (Sleep::No, 2));
-        handle.save(desk.clone(), false);
+        handle.save(port.clone(), false);
         assert!(matches!(saver.step(&Now::at(begun)), Sleep::Until(Some(_))));
         handle.hurry();
         assert_eq!((saver.step(&Now::at(begun)), saves()), (Sleep::No, 3));

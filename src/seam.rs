@@ -78,14 +78,14 @@ pub use crate::base::wakers::wait_at;
 /// Awaits a future for a limited time.
 #[cfg(feature = "tokio")]
 pub use crate::base::wakers::within;
+/// What has threads and their work.
+pub use crate::threads::Host;
+/// Marks a thread as one of a host.
+pub use crate::threads::Own;
+/// The thread counts of a host, guarded by the lock of the work.
+pub use crate::threads::ThreadRegistry;
 /// The worker threads of a runner.
-pub use crate::crew::Crew;
-/// The owner of a crew and its work.
-pub use crate::crew::Host;
-/// Marks a thread as part of a crew.
-pub use crate::crew::Own;
-/// The thread counts of a crew, guarded by the lock of the work.
-pub use crate::crew::Roster;
+pub use crate::threads::Threads;
 
 // Shared types and helpers.
 
@@ -184,7 +184,7 @@ pub fn home(store: &Store) -> Home {
 
 /// The state that a crate keeps in a store, one value for each type.
 pub fn extension<T: Any + Default + Send + Sync>(store: &Store) -> Arc<T> {
-    store.kept()
+    store.extension()
 }
 
 /// Reserves a number of the store for a thing of this kind, whose name is noted as in use. An error

@@ -87,7 +87,7 @@ struct Inner {
     names: Arc<Mutex<HashSet<String>>>,
     ids: Arc<Ids>,
     /// Values that products keep while the store is open, one per type.
-    kept: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
+    extensions: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
     /// The place of a store in a user's database. The last field: a caller that attaches to the
     /// database again waits until the rest is gone.
     #[cfg(feature = "rocksdb")]
@@ -106,7 +106,7 @@ impl Inner {
             format,
             names: Arc::default(),
             ids,
-            kept: Mutex::default(),
+            extensions: Mutex::default(),
             #[cfg(feature = "rocksdb")]
             _attached: None,
         }
@@ -254,9 +254,9 @@ impl Store {
 
     /// Returns the value of this type that a product keeps with the open store; the first call
     /// creates it. All handles of the store share it. The value must not keep the store open.
-    pub(crate) fn kept<K: Any + Default + Send + Sync>(&self) -> Arc<K> {
-        let mut kept = self.inner.kept.lock();
-        let value = kept.entry(TypeId::of::<K>()).or_insert_with(|| Arc::new(K::default()));
+    pub(crate) fn extension<K: Any + Default + Send + Sync>(&self) -> Arc<K> {
+        let mut extensions = self.inner.extensions.lock();
+        let value = extensions.entry(TypeId::of::<K>()).or_insert_with(|| Arc::new(K::default()));
         Arc::clone(value).downcast().unwrap_or_else(|_| unreachable!("a value is kept under the id of its own type"))
     }
 

@@ -42,8 +42,8 @@ mod retries;
 mod revoked;
 mod settings;
 
+pub use self::ahead::AheadContent;
 use self::ahead::AheadJobs;
-pub use self::ahead::SaveAhead;
 use self::found::FoundGaps;
 use self::hold::{Fetch, Hold};
 use self::retries::Retries;
@@ -94,14 +94,14 @@ pub enum Action {
 /// The content of a save at this moment.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Save<'a> {
+pub struct SaveContent<'a> {
     /// The watermark: everything up to and including this index is processed. `None` if not even
     /// the first index is.
     pub last_processed: Option<Index>,
     /// The lowest index that is not done.
     pub next: Index,
     /// The indices that are done above `next`, if the progress keeps them.
-    pub ahead: SaveAhead<'a>,
+    pub ahead: AheadContent<'a>,
 }
 
 /// A job for the worker that asked for one.
@@ -235,14 +235,14 @@ impl Window {
 
     /// Reports that a save is about to be written, or written again. Returns its content as it is
     /// now, or `None` if no save was requested.
-    pub fn handle_saving(&mut self) -> Option<Save<'_>> {
+    pub fn handle_saving(&mut self) -> Option<SaveContent<'_>> {
         if self.saving == SaveState::No {
             return None;
         }
         self.saving = SaveState::Writing(self.done);
         self.changed = false;
         let last_processed = (self.any_saved || self.done > self.saved).then(|| self.done - 1);
-        Some(Save { last_processed, next: self.done, ahead: self.ahead.begin_save(self.done) })
+        Some(SaveContent { last_processed, next: self.done, ahead: self.ahead.begin_save(self.done) })
     }
 
     /// Reports that the save under way is on disk.

@@ -17,11 +17,11 @@ use crate::notifier::notify;
 #[cfg(feature = "metrics")]
 use crate::observe::metrics;
 use crate::observe::observers::Observers;
-use crate::progress::{Commits, Progress, Saves, note_log, shared_writer};
+use crate::progress::{Commits, Progress, SaveBackend, note_log, shared_writer};
 use crate::reader::{Reader, SharedSource, Source};
 use crate::run::Runner;
 use crate::run::mode::{Mode, Settings};
-use crate::saver::{self, Saver, saver};
+use crate::saver::{self, SaverThread, saver};
 use crate::source::Jobs;
 use crate::window::{Limits, Window};
 use std::any::Any;
@@ -33,7 +33,7 @@ pub(super) struct Assembled<P> {
     pub(super) driver: Arc<Driver>,
     pub(super) timed: bool,
     /// The saver, unless a store's own writer saves the progress.
-    pub(super) saver: Option<Saver<P>>,
+    pub(super) saver: Option<SaverThread<P>>,
     pub(super) source: Arc<dyn Source>,
     /// The pause between two polls of a source that does not ring.
     pub(super) poll_every: Option<Duration>,
@@ -199,7 +199,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         core.tenancy.fence = acquired.fence;
         let keeps_parked = recovered.and_then(|recovered| core.go_on(recovered)).is_some();
         let Handed { saves, saver, name } = hand_over(progress, checked.saver_keeps(commits), &clock);
-        core.roster.keep_name(name);
+        core.registry.keep_name(name);
         // No follower reads this watermark yet.
         watermark.note_parked(core.take_parked_news().parked);
         acquired.last_processed().into_iter().for_each(|last| watermark.publish(last));
@@ -225,8 +225,8 @@ pub(super) fn spawn<P: Progress>(assembled: Assembled<P>, unstarted: &Unstarted)
         driver.spawn("wl-saver", Box::new(move || saver.run())).inspect_err(|_| driver.saves_nothing())?;
     }
     if let Some(callback) = on_processed {
-        let desk = driver.clone();
-        driver.spawn("wl-notifier", Box::new(move || notify(&desk, callback)))?;
+        let port = driver.clone();
+        driver.spawn("wl-notifier", Box::new(move || notify(&port, callback)))?;
     }
     if timed {
         let driver = driver.clone();
@@ -236,16 +236,16 @@ pub(super) fn spawn<P: Progress>(assembled: Assembled<P>, unstarted: &Unstarted)
     // The driver subscribes to the tenure before anything can be read: no job may start while the
     // progress holds the consumer.
     driver.heed(&unstarted.tenure);
-    let (desk, bell) = (driver.clone(), unstarted.bell.clone());
+    let (port, bell) = (driver.clone(), unstarted.bell.clone());
     // The thread builds the reader on its own stack: the values that a thread starts with take
     // memory on the heap.
-    driver.spawn("wl-reader", Box::new(move || Reader::new(source, desk, bell, poll_every).run()))
+    driver.spawn("wl-reader", Box::new(move || Reader::new(source, port, bell, poll_every).run()))
 }
 
 /// A progress that was handed to the part that saves.
 pub(super) struct Handed<P> {
-    pub(super) saves: Arc<dyn Saves>,
-    pub(super) saver: Option<Saver<P>>,
+    pub(super) saves: Arc<dyn SaveBackend>,
+    pub(super) saver: Option<SaverThread<P>>,
     /// The progress, which keeps the name in use.
     pub(super) name: Box<dyn Any + Send>,
 }

@@ -11,7 +11,7 @@ use crate::observe::metrics;
 use crate::progress::{Commits, Life, Progress, close_unused};
 use crate::reader::{SharedSource, Source};
 use crate::run::{Runner, mode::Settings};
-use crate::saver::Saver;
+use crate::saver::SaverThread;
 use crate::source::Jobs;
 use crate::window::Window;
 use std::time::Instant;
@@ -241,7 +241,7 @@ where
 }
 
 /// Gives the name back: the consumer was stopped during its takeover, and nothing has run.
-fn give_back<P: Progress>(mut takeover: Takeover, saver: Option<Saver<P>>, acquired: &mut Acquired) {
+fn give_back<P: Progress>(mut takeover: Takeover, saver: Option<SaverThread<P>>, acquired: &mut Acquired) {
     let opened = takeover.recovered.as_ref().filter(|recovered| recovered.max_crashes.is_some());
     if let Some(life) = opened.and_then(|recovered| recovered.life.as_ref()) {
         let closed = Life { open: false, ended: life.opened, ..life.clone() };

@@ -13,12 +13,12 @@ use super::{
     watching::Watching,
 };
 use crate::base::{BoxError, Index, caught::Caught, clock::Clock, guard::Guarded, retry::Retry, sync::Arc, time::Now};
-use crate::crew::Roster;
-use crate::crew::workers::{Demand, Wake, Workers};
 use crate::observe::status::{State, Status};
 use crate::observe::{Event, EventKind, observers::Notice, strip::Strip};
 use crate::reader::Ask;
 use crate::run::OnJobDone;
+use crate::threads::ThreadRegistry;
+use crate::threads::workers::{Demand, Wake, Workers};
 use crate::window::{Action, Limits, Window};
 use std::time::Instant;
 
@@ -38,7 +38,7 @@ pub(crate) struct Core {
     pub(crate) watching: Watching,
     pub(crate) workers: Workers,
     /// The threads that are present, and the guard of the progress name.
-    pub(crate) roster: Roster,
+    pub(crate) registry: ThreadRegistry,
 }
 
 /// Returns the demand for workers, apart from results that wait for the sink.
@@ -65,7 +65,7 @@ impl Core {
             waiters: Waiters::default(),
             watching: Watching::new(now),
             workers: Workers::default(),
-            roster: Roster::default(),
+            registry: ThreadRegistry::default(),
         };
         core.reading.fit_prefetch(&mut core.window);
         core
@@ -130,7 +130,7 @@ impl Core {
             Some(batches) => Demand { runnable: batches.want_thread(window, failures, || now.get()), ..demand(window) },
         });
         if wakes.worker == Wake::Spawn {
-            self.roster.count_in();
+            self.registry.count_in();
         }
         wakes.tell = self.begin_telling();
         wakes
@@ -196,7 +196,7 @@ impl Core {
     pub(super) fn begin_telling(&mut self) -> bool {
         let begins = self.out.telling.begin();
         if begins {
-            self.roster.count_in();
+            self.registry.count_in();
         }
         begins
     }
@@ -286,7 +286,7 @@ impl Core {
         let jobs = self.reading.prefetch.take_all();
         let (pool, callback) = (Guarded::new(self.running.pool.take()), Guarded::new(self.running.on_job_done.take()));
         let source = Guarded::new(self.reading.runs.take());
-        self.roster.end(Box::new((jobs, retries, pool, callback, source)));
+        self.registry.end(Box::new((jobs, retries, pool, callback, source)));
     }
 
     /// Writes the last line, after all pending ones.
@@ -322,7 +322,7 @@ impl Core {
     /// Notes that something begins that may stall. If it returns true, the caller has to
     /// [start](super::Driver::spawn_watch) the stall watcher, which already counts as present.
     pub(super) fn stir(&mut self, now: Instant) -> bool {
-        self.watching.stir(&self.window, &self.out, &mut self.roster, now)
+        self.watching.stir(&self.window, &self.out, &mut self.registry, now)
     }
 
     /// Abandons the running jobs, which are no longer awaited or counted. Returns their indices,
@@ -382,7 +382,7 @@ impl Core {
             tenancy: &self.tenancy,
             stalls: &self.watching.stalls,
             workers: &self.workers,
-            is_gone: self.roster.is_gone(),
+            is_gone: self.registry.is_gone(),
         }
     }
 
@@ -403,9 +403,9 @@ impl Core {
     }
 }
 
-impl AsRef<Roster> for Core {
-    fn as_ref(&self) -> &Roster {
-        &self.roster
+impl AsRef<ThreadRegistry> for Core {
+    fn as_ref(&self) -> &ThreadRegistry {
+        &self.registry
     }
 }
 

@@ -7,9 +7,9 @@ use super::{
     watching::Stalls,
 };
 use crate::base::{Index, time::Now};
-use crate::crew::workers::Workers;
 use crate::observe::status::{Attempt, Blocked, State, Status};
 use crate::source::{bound::Full, watermark::Watermark};
+use crate::threads::workers::Workers;
 use crate::window::Window;
 use std::time::{Duration, Instant};
 

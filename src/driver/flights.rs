@@ -2,7 +2,7 @@
 
 use crate::base::sync::{Arc, Condvar};
 use crate::base::{Index, time::Coarse};
-use crate::crew::stopping::Overdue;
+use crate::threads::stopping::Overdue;
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]

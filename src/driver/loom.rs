@@ -16,7 +16,7 @@ use crate::progress::{MemoryProgress, Progress, SavePort};
 use crate::reader::{Reader, SharedSource};
 use crate::run::worker::{Done, Job, Report, Reported};
 use crate::run::{Assignment, Runner, ordered::Ordered, work};
-use crate::saver::{Keeps, Saver, SaverHandle, saver};
+use crate::saver::{Keeps, SaverHandle, SaverThread, saver};
 use crate::source::{Jobs, wakeup::Wakeup};
 use crate::window::{Limits, Window};
 use ::loom::thread;
@@ -59,9 +59,9 @@ impl Jobs for IndexSource {
 /// Rings the reader's bell for each save, since one thread makes the steps of both.
 struct RingsReader<S>(S, Arc<Bell>);
 
-impl<S: Saves> Saves for RingsReader<S> {
-    fn save(&self, desk: Arc<dyn SavePort>, hurry: bool) {
-        self.0.save(desk, hurry);
+impl<S: SaveBackend> SaveBackend for RingsReader<S> {
+    fn save(&self, port: Arc<dyn SavePort>, hurry: bool) {
+        self.0.save(port, hurry);
         self.1.work();
     }
 
@@ -82,9 +82,9 @@ impl<S: Saves> Saves for RingsReader<S> {
 #[derive(Clone, Default)]
 struct Helped(Arc<Mutex<Option<Arc<dyn SavePort>>>>);
 
-impl Saves for Helped {
-    fn save(&self, desk: Arc<dyn SavePort>, _hurry: bool) {
-        *self.0.lock() = Some(desk);
+impl SaveBackend for Helped {
+    fn save(&self, port: Arc<dyn SavePort>, _hurry: bool) {
+        *self.0.lock() = Some(port);
     }
 
     fn hurry(&self) {}
@@ -95,16 +95,16 @@ impl Saves for Helped {
 
     fn help(&self) {
         let due = self.0.lock().take();
-        if let Some(desk) = due
-            && desk.checkpoint().is_some()
+        if let Some(port) = due
+            && port.checkpoint().is_some()
         {
-            desk.saved();
+            port.saved();
         }
     }
 }
 
 enum SavingSteps {
-    Thread(Saver<MemoryProgress>),
+    Thread(SaverThread<MemoryProgress>),
     Store(Helped),
 }
 
@@ -191,7 +191,7 @@ impl Model {
         core.workers.threads = workers;
         core.workers.cap = Some(workers);
         let bell = Arc::<Bell>::default();
-        let (saves, saving): (Arc<dyn Saves>, _) = if helps {
+        let (saves, saving): (Arc<dyn SaveBackend>, _) = if helps {
             let store = Helped::default();
             (Arc::new(RingsReader(store.clone(), bell.clone())), SavingSteps::Store(store))
         } else {

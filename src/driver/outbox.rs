@@ -4,9 +4,9 @@
 use super::effects::Unwritten;
 use crate::base::{BoxError, Error, Index, sync::Arc, time::Now};
 use crate::commit::changes::Changes;
-use crate::crew::{stopping::Stopping, workers::Wake};
 use crate::observe::observers::{Notice, Observers};
 use crate::observe::{Event, EventKind, Telling};
+use crate::threads::{stopping::Stopping, workers::Wake};
 use crate::window::Window;
 
 #[derive(Default)]

@@ -3,8 +3,8 @@
 use super::calls::{Calls, InVain};
 use super::{failed_jobs::Unread, prefetch::Prefetch};
 use crate::base::{BoxError, guard::drop_guarded, sync::Arc};
-use crate::crew::workers::Workers;
 use crate::reader::{Ask, Payloads, ReadRuns};
+use crate::threads::workers::Workers;
 use crate::window::Window;
 use std::time::Instant;
 

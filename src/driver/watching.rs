@@ -2,8 +2,8 @@
 
 use super::outbox::Outbox;
 use crate::base::{Index, time::Now};
-use crate::crew::Roster;
 use crate::observe::{EventKind, behind::Behind};
+use crate::threads::ThreadRegistry;
 use crate::window::Window;
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ impl Watching {
 
     /// Notes that something begins that may stall. If it returns true, the caller has to start the
     /// stall watcher, which already counts as present.
-    pub(super) fn stir(&mut self, window: &Window, out: &Outbox, roster: &mut Roster, now: Instant) -> bool {
+    pub(super) fn stir(&mut self, window: &Window, out: &Outbox, registry: &mut ThreadRegistry, now: Instant) -> bool {
         self.stalls.stirred = true;
         let wanted = EventKind::Stalled.is_heard() || out.observers.is_some();
         if self.stalls.watched || window.has_ended() || !wanted {
@@ -37,7 +37,7 @@ impl Watching {
         }
         self.stalls.restart(now);
         self.stalls.watched = true;
-        roster.count_in();
+        registry.count_in();
         true
     }
 

@@ -4,10 +4,10 @@
 use crate::base::sync::{Condvar, Mutex, MutexGuard, lock_awake, wait_until};
 use crate::base::{clock::Clock, time::coarse};
 use crate::commit::changes::Changes;
-use crate::crew::{Crew, Host};
 use crate::driver::handoff::{HandoffBuffer, MOST, Taken, is_begun_here};
 use crate::driver::{core::Core, flights::Flight};
 use crate::run::{Assignment, worker::Report};
+use crate::threads::{Host, Threads};
 use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -78,9 +78,9 @@ impl CoreGuard<'_> {
         timed_out
     }
 
-    /// Waits until all threads of the crew are gone, as [`Crew::wait_gone`] does.
-    pub(in crate::driver) fn wait_gone(&mut self, crew: &Crew<impl Host>, deadline: Option<Instant>) -> bool {
-        let gone = crew.wait_gone(&mut self.core, deadline);
+    /// Waits until all threads are gone, as [`Threads::wait_gone`] does.
+    pub(in crate::driver) fn wait_gone(&mut self, threads: &Threads<impl Host>, deadline: Option<Instant>) -> bool {
+        let gone = threads.wait_gone(&mut self.core, deadline);
         self.make_whole();
         gone
     }

@@ -134,7 +134,7 @@ impl Store {
         }
         self.refresh_database()?;
         // User code that is woken may open a log, so the list is not locked.
-        let open_logs = self.kept::<OpenLogs>();
+        let open_logs = self.extension::<OpenLogs>();
         let logs: Vec<Arc<LogState>> = open_logs.0.lock().iter().filter_map(|log| Weak::upgrade(&log.state)).collect();
         let mut refreshed = Ok(());
         for log in logs {

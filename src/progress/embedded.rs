@@ -4,8 +4,8 @@ use super::ledger::{Entry, Ledger, Loaded};
 use super::life::{self, Life};
 use super::parked::{Earlier, IN_USE, LiveNames, ParkedRecord, ParkedRecords};
 use super::{
-    Checkpoint, DoneAhead, LiveParking, NOT_ACQUIRED, Progress, SaveError, SavePort, Saved, Saves, Snapshot, format,
-    history::History, reads,
+    Checkpoint, DoneAhead, LiveParking, NOT_ACQUIRED, Progress, SaveBackend, SaveError, SavePort, Saved, Snapshot,
+    format, history::History, reads,
 };
 use crate::base::sync::{Arc, Mutex};
 use crate::base::{BoxError, Error, Index, config::check_name};
@@ -159,9 +159,9 @@ impl StoreProgress {
     }
 
     /// Returns the access to the store's writer, once the name is taken.
-    pub(super) fn writer(&self) -> Option<Arc<dyn Saves>> {
+    pub(super) fn writer(&self) -> Option<Arc<dyn SaveBackend>> {
         let ledger = self.acquired.as_ref()?.ledger.clone();
-        Some(Arc::new(StoreSaves { store: self.store.clone(), name: self.name.clone(), ledger }))
+        Some(Arc::new(StoreSaveBackend { store: self.store.clone(), name: self.name.clone(), ledger }))
     }
 
     /// Takes the name and loads everything that is done, with runs in the order of the saves: a
@@ -284,14 +284,14 @@ fn take_id(ledger: &mut Ledger, ids: &Ids) -> Result<(), Error> {
 }
 
 /// A consumer's access to the store's writer.
-struct StoreSaves {
+struct StoreSaveBackend {
     store: Store,
     name: String,
     ledger: Arc<Mutex<Ledger>>,
 }
 
-impl Saves for StoreSaves {
-    fn save(&self, desk: Arc<dyn SavePort>, hurry: bool) {
+impl SaveBackend for StoreSaveBackend {
+    fn save(&self, port: Arc<dyn SavePort>, hurry: bool) {
         // Takes a number now, before a statement begins a transaction. The save retries a failure.
         if self.store.kv().takes_sql()
             && let Some(mut ledger) = self.ledger.try_lock()
@@ -303,7 +303,7 @@ impl Saves for StoreSaves {
             ids: self.store.ids().clone(),
             synced: self.store.is_synced(),
             ledger: self.ledger.clone(),
-            desk,
+            port,
             entry: Mutex::new(None),
             effects: Mutex::default(),
         };
@@ -324,7 +324,7 @@ impl Saves for StoreSaves {
     }
 
     fn meet(&self, consumer: Weak<dyn LiveParking>) {
-        self.store.kept::<LiveNames>().meet(&self.name, consumer);
+        self.store.extension::<LiveNames>().meet(&self.name, consumer);
     }
 }
 
@@ -335,7 +335,7 @@ struct CommitIntent {
     ids: Arc<Ids>,
     synced: bool,
     ledger: Arc<Mutex<Ledger>>,
-    desk: Arc<dyn SavePort>,
+    port: Arc<dyn SavePort>,
     /// The record that is being written.
     entry: Mutex<Option<Entry>>,
     /// The effects of the finished jobs, until they are written.
@@ -346,7 +346,7 @@ impl Intent for CommitIntent {
     fn resolve(&self, draft: &mut Draft<'_>) -> Result<bool, BoxError> {
         let (mut ledger, mut effects) = (self.ledger.lock(), self.effects.lock());
         let all = ledger.wants_page();
-        let Some(mut snapshot) = self.desk.snapshot(all, &mut effects) else { return Ok(false) };
+        let Some(mut snapshot) = self.port.snapshot(all, &mut effects) else { return Ok(false) };
         // A number needs a separate write, before a job's statement begins a transaction.
         take_id(&mut ledger, &self.ids)?;
         let (mut from, mut to) = (0, effects.len());
@@ -361,12 +361,12 @@ impl Intent for CommitIntent {
             // fails later: a save has both or neither.
             let jobs: Vec<_> = refused.iter().map(|job| job.index).collect();
             effects[from..to].iter_mut().for_each(|changes| changes.take_out(&jobs));
-            let Some(without) = self.desk.refused(refused, all, &mut effects) else { return Ok(false) };
+            let Some(without) = self.port.refused(refused, all, &mut effects) else { return Ok(false) };
             snapshot = without;
         }
         let mut entry = enter(&mut ledger, &snapshot, &self.ids)?;
         draft.put(self.system, &entry.put.0, &entry.put.1)?;
-        if let Some((key, value)) = ledger.note_move(&mut entry, snapshot.next, self.desk.wall()) {
+        if let Some((key, value)) = ledger.note_move(&mut entry, snapshot.next, self.port.wall()) {
             draft.put(self.system, &key, &value)?;
         }
         if let Some((key, value)) = ledger.note_reads(&mut entry) {
@@ -389,11 +389,11 @@ impl Intent for CommitIntent {
         if let Some(entry) = self.entry.lock().take() {
             self.ledger.lock().written(&entry);
         }
-        self.desk.saved();
+        self.port.saved();
     }
 
     fn failed(&self, error: BoxError) -> Option<Duration> {
-        self.desk.save_failed(error)
+        self.port.save_failed(error)
     }
 }
 

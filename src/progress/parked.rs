@@ -328,7 +328,7 @@ impl Store {
         let name = name.as_ref();
         self.writable()?;
         let records = ParkedRecords::of(self, name)?;
-        let _name = match (self.reserve(name), self.kept::<LiveNames>().get(name)) {
+        let _name = match (self.reserve(name), self.extension::<LiveNames>().get(name)) {
             (Err(_in_use), Some(consumer)) => {
                 if !consumer.discard(index) {
                     return Err(Error::NotParked { name: name.to_owned(), index });
@@ -374,7 +374,7 @@ impl Store {
         let name = name.as_ref();
         self.writable()?;
         let records = ParkedRecords::of(self, name)?;
-        let (_name, jobs) = match (self.reserve(name), self.kept::<LiveNames>().get(name)) {
+        let (_name, jobs) = match (self.reserve(name), self.extension::<LiveNames>().get(name)) {
             (Err(_in_use), Some(consumer)) => (None, consumer.discard_within(&range)),
             (reserved, _) => {
                 let reserved = reserved?;

@@ -70,10 +70,10 @@ impl TryFrom<&Saved> for Snapshot {
 }
 
 /// What saves for the driver: see the head of this file.
-pub(crate) trait Saves: Send + Sync {
-    /// Begins a save, one at a time. The thread asks the desk for the content only when it writes,
+pub(crate) trait SaveBackend: Send + Sync {
+    /// Begins a save, one at a time. The thread asks the port for the content only when it writes,
     /// so it includes everything that finishes until then. Without `hurry` it waits for the pace.
-    fn save(&self, desk: Arc<dyn SavePort>, hurry: bool);
+    fn save(&self, port: Arc<dyn SavePort>, hurry: bool);
     /// Ends the wait for the pace or for a back-off at once.
     fn hurry(&self);
     /// True if the consumer's workers are to call [`help`](Self::help).

@@ -2,7 +2,7 @@
 //! the trait. A struct around such a progress is not recognized here.
 
 use super::transactional::{self, Commits, Opening};
-use super::{Earlier, Life, Progress, Saved, Saves, StoreProgress};
+use super::{Earlier, Life, Progress, SaveBackend, Saved, StoreProgress};
 use crate::base::Error;
 use std::any::Any;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ fn inside<P: Progress>(progress: &mut P) -> Option<&mut StoreProgress> {
 
 /// Returns the shared writer of a store's progress, once its name is taken. The writer only makes
 /// saves faster: a struct around such a progress saves the same with [`Progress::save_all`].
-pub(crate) fn shared_writer<P: Progress>(progress: &mut P) -> Option<Arc<dyn Saves>> {
+pub(crate) fn shared_writer<P: Progress>(progress: &mut P) -> Option<Arc<dyn SaveBackend>> {
     inside(progress)?.writer()
 }
 

@@ -13,8 +13,8 @@ use crate::base::guard::{drop_guarded, guarded};
 use crate::base::sync::{Arc, AtomicBool, Mutex, Ordering};
 use crate::base::{BoxError, Error, Index, caught::Caught};
 use crate::commit::changes::Changes;
-use crate::crew::Own;
-use crate::crew::stopping::{Overdue, StopFlags, Stopping};
+use crate::threads::Own;
+use crate::threads::stopping::{Overdue, StopFlags, Stopping};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use tokio::runtime::Handle;
@@ -32,13 +32,13 @@ pub(crate) trait TaskPort: Reported {
 pub(crate) struct Asynchronous<F> {
     start: F,
     runtime: Handle,
-    desk: Arc<dyn TaskPort>,
+    port: Arc<dyn TaskPort>,
     tasks: Arc<RunningTasks>,
 }
 
 impl<F> Asynchronous<F> {
-    pub(crate) fn new(start: F, runtime: Handle, desk: Arc<dyn TaskPort>) -> Self {
-        Self { start, runtime, desk, tasks: Arc::default() }
+    pub(crate) fn new(start: F, runtime: Handle, port: Arc<dyn TaskPort>) -> Self {
+        Self { start, runtime, port, tasks: Arc::default() }
     }
 }
 
@@ -57,9 +57,9 @@ where
         };
         let outcome = match guarded(|| Ok(future.as_mut().poll(&mut Context::from_waker(Waker::noop())))) {
             Ok(Poll::Pending) => {
-                let (desk, tasks) = (self.desk.clone(), self.tasks.clone());
-                let asked = Some(StopFlags::new(desk.stopping(), Overdue::here()));
-                let running = RunningTask { future: Some(future), desk, tasks, token, index, listed: false };
+                let (port, tasks) = (self.port.clone(), self.tasks.clone());
+                let asked = Some(StopFlags::new(port.stopping(), Overdue::here()));
+                let running = RunningTask { future: Some(future), port, tasks, token, index, listed: false };
                 drop(self.runtime.spawn(PendingTask { running, asked }));
                 return None;
             }
@@ -110,7 +110,7 @@ struct PendingTask<Fut> {
 struct RunningTask<Fut> {
     /// `None` once the job is reported.
     future: Option<Pin<Box<Fut>>>,
-    desk: Arc<dyn TaskPort>,
+    port: Arc<dyn TaskPort>,
     tasks: Arc<RunningTasks>,
     token: usize,
     index: Index,
@@ -125,7 +125,7 @@ impl<Fut: Future<Output = Result<(), BoxError>>> Future for PendingTask<Fut> {
         let Self { running, asked } = self.get_mut();
         running.enlist(context);
         let overdue = asked.as_ref().is_some_and(StopFlags::is_overdue);
-        let _own = running.desk.enter();
+        let _own = running.port.enter();
         let _asks = StopFlags::lend_here(asked);
         running.poll(context, overdue)
     }
@@ -145,7 +145,7 @@ impl<Fut: Future<Output = Result<(), BoxError>>> RunningTask<Fut> {
         let outcome = if self.tasks.are_abandoned() {
             Err("it was dropped before it was done".into())
         } else if overdue {
-            Err(self.desk.timed_out(self.token, self.index).into())
+            Err(self.port.timed_out(self.token, self.index).into())
         } else {
             match guarded(|| Ok(future.as_mut().poll(context))) {
                 Ok(Poll::Pending) => return Poll::Pending,
@@ -168,7 +168,7 @@ impl<Fut> RunningTask<Fut> {
             self.tasks.remove(self.token);
         }
         let outcome = outcome.map_err(Caught::boxed);
-        self.desk.report(Report { token: self.token, index: self.index, outcome });
+        self.port.report(Report { token: self.token, index: self.index, outcome });
     }
 }
 
@@ -176,7 +176,7 @@ impl<Fut> Drop for RunningTask<Fut> {
     /// The task was cancelled before the job was done, which only a runtime that shuts down does.
     fn drop(&mut self) {
         if self.future.is_some() {
-            let _own = self.desk.enter();
+            let _own = self.port.enter();
             self.end(Err(Box::new(Error::Runtime)));
         }
     }

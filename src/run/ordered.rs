@@ -29,15 +29,15 @@ pub(crate) struct Ordered<W, S, R> {
     sink: Mutex<Guarded<S>>,
     /// The waiting results. The window limits their number.
     waiting: Mutex<HashMap<Index, Guarded<R>>>,
-    desk: Arc<dyn SinkPort>,
+    port: Arc<dyn SinkPort>,
     spans: Spans,
     /// Last, so that nothing is left to drop if its destructor panics.
     work: W,
 }
 
 impl<W, S, R> Ordered<W, S, R> {
-    pub(crate) fn new(work: W, sink: S, desk: Arc<dyn SinkPort>, spans: Spans) -> Self {
-        Self { sink: Mutex::new(Guarded::new(sink)), waiting: Mutex::default(), desk, spans, work }
+    pub(crate) fn new(work: W, sink: S, port: Arc<dyn SinkPort>, spans: Spans) -> Self {
+        Self { sink: Mutex::new(Guarded::new(sink)), waiting: Mutex::default(), port, spans, work }
     }
 }
 
@@ -58,7 +58,7 @@ where
             Ok(result) => drop(self.waiting.lock().insert(index, Guarded::new(result))),
             Err(error) => return Some(Report { token, index, outcome: Err(Caught::boxed(error)) }),
         }
-        if let Some(turn) = self.desk.set_aside(token) {
+        if let Some(turn) = self.port.set_aside(token) {
             Runner::<T>::deliver(self, turn);
         }
         None
@@ -72,7 +72,7 @@ where
                 (Some(sink), Some(result)) => sink(index, result),
                 _ => Err("its result is gone".into()),
             });
-            turn = self.desk.taken(Report { token, index, outcome: outcome.map_err(Caught::boxed) });
+            turn = self.port.taken(Report { token, index, outcome: outcome.map_err(Caught::boxed) });
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The user's side of a job: the job, the worker that runs it, and the token that reports it.
 
 use crate::base::{BoxError, Index, caught::Caught, structure::shows, sync::Arc};
-use crate::crew::stopping::{self, Overdue};
+use crate::threads::stopping::{self, Overdue};
 
 /// One job in the hands of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -39,14 +39,14 @@ pub(crate) struct AheadJobs {
 
 /// The indices done above the lowest undone index, for a save.
 #[derive(Clone, Copy, Debug)]
-pub struct SaveAhead<'a> {
+pub struct AheadContent<'a> {
     /// The indices that are new since the last save, ascending. `None` if there are too many to
     /// list: then save all [`words`](Self::words).
     pub new: Option<&'a [Index]>,
     done: &'a Bits,
 }
 
-impl SaveAhead<'_> {
+impl AheadContent<'_> {
     /// Returns the whole bitmap: the index of its lowest bit, and its words, lowest bits first.
     pub fn words(&self) -> (Index, impl Iterator<Item = u64>) {
         let (first, words) = self.done.words();
@@ -149,7 +149,7 @@ impl AheadJobs {
     }
 
     /// Begins a save and returns its content, which includes that of a failed save before it.
-    pub(crate) fn begin_save(&mut self, lowest: Index) -> SaveAhead<'_> {
+    pub(crate) fn begin_save(&mut self, lowest: Index) -> AheadContent<'_> {
         self.writing += core::mem::take(&mut self.fresh);
         self.saving.append(&mut self.new);
         self.saving.retain(|index| *index >= lowest);
@@ -158,7 +158,7 @@ impl AheadJobs {
             self.saving = Vec::new();
         }
         self.saving.sort_unstable();
-        SaveAhead { new: (!self.saving_all).then_some(self.saving.as_slice()), done: &self.done }
+        AheadContent { new: (!self.saving_all).then_some(self.saving.as_slice()), done: &self.done }
     }
 
     /// Ends a save that is written.

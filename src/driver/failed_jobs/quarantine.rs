@@ -51,7 +51,7 @@ pub(crate) struct Quarantine {
     /// The other jobs whose back-off is over and that are recorded before they become due.
     due: Vec<Index>,
     /// The records in the next save, or in the save under way.
-    asked: Option<SavedRecords>,
+    asked: Option<SavedSuspects>,
 }
 
 /// The job that runs alone.
@@ -71,7 +71,7 @@ enum Alone {
 }
 
 /// The records in the next save, or in the save under way.
-struct SavedRecords {
+struct SavedSuspects {
     /// New jobs below this index may start once the records are saved.
     recorded: Index,
     due: Vec<Index>,
@@ -207,7 +207,7 @@ impl Quarantine {
     /// Begins the turn of this suspect with the save that counts its crash.
     pub(super) fn begin_turn(&mut self, index: Index, now: &Now) {
         (self.alone, self.turn_begun) = (Alone::Counting(index), Some(now.get()));
-        self.asked = Some(SavedRecords { recorded: 0, due: vec![index], taken: false });
+        self.asked = Some(SavedSuspects { recorded: 0, due: vec![index], taken: false });
     }
 
     /// Takes back the turn of a suspect that a narrowed window no longer lets start. Returns it.
@@ -263,7 +263,7 @@ impl Quarantine {
         }
         let recorded = if new.is_empty() { 0 } else { recorded };
         new.extend(&due);
-        self.asked = Some(SavedRecords { recorded, due, taken: false });
+        self.asked = Some(SavedSuspects { recorded, due, taken: false });
         new
     }
 

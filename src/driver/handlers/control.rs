@@ -3,14 +3,14 @@
 #[cfg(feature = "tokio")]
 use crate::base::wakers::Wakers;
 use crate::base::{Error, Index, config::ConfigError, guard::drop_guarded, time};
-#[cfg(test)]
-use crate::crew::workers::Workers;
 #[cfg(feature = "tokio")]
 pub(crate) use crate::driver::waiters::WaiterKey;
 use crate::driver::whole::CoreGuard;
 use crate::driver::{Driver, core::Core, end_condition::OutOfReach, reading::Bounding};
 use crate::observe::{status::Ended, status::Status, strip::Strip};
 use crate::source::watermark::Watermark;
+#[cfg(test)]
+use crate::threads::workers::Workers;
 use crate::window::Limits;
 #[cfg(feature = "tokio")]
 use std::task::{Poll, Waker};
@@ -120,7 +120,7 @@ impl Control for Driver {
     }
 
     fn is_own_thread(&self) -> bool {
-        self.crew.is_own_thread()
+        self.threads.is_own_thread()
     }
 
     fn status(&self) -> Status {
@@ -163,7 +163,7 @@ impl Control for Driver {
 
     #[cfg(feature = "tokio")]
     fn awaited(&self) -> &Wakers {
-        self.crew.awaited()
+        self.threads.awaited()
     }
 
     fn set_paused(&self, paused: bool) {
@@ -205,11 +205,11 @@ impl Control for Driver {
 
     fn let_go(&self) {
         self.request_stop();
-        self.crew.leave_as_owner();
+        self.threads.leave_as_owner();
     }
 
     fn wait_end(&self, limit: Option<Duration>) -> Result<(), Error> {
-        if self.crew.is_own_thread() {
+        if self.threads.is_own_thread() {
             self.let_go();
             return Err(ConfigError::OwnThread.into());
         }
@@ -217,14 +217,14 @@ impl Control for Driver {
         let deadline = limit.and_then(|limit| time::now().checked_add(limit));
         let timed_out = self.wait_gone(deadline).or_else(|| self.wait_joined(deadline));
         // After a failed start there may be no thread to do this.
-        let own = self.crew.enter();
+        let own = self.threads.enter();
         if timed_out.is_none() {
-            self.crew.clear_up();
+            self.threads.clear_up();
         }
         // The caller has to hear of stragglers first. The error of a halt stays in the status and
         // log.
         let error = if timed_out.is_none() { self.core.lock().ending.error.take() } else { None };
-        self.crew.leave_as_owner();
+        self.threads.leave_as_owner();
         drop(own);
         match (error, timed_out) {
             (Some(error), _) => Err(*error),
@@ -240,27 +240,28 @@ impl Control for Driver {
 
     #[cfg(test)]
     fn unjoined(&self) -> usize {
-        self.crew.unjoined()
+        self.threads.unjoined()
     }
 }
 
 impl Driver {
     fn wait_all_gone(&self, timeout: Duration) -> Option<Ended> {
-        // A thread of the crew would wait for itself.
-        if self.crew.is_own_thread() {
+        // A thread of its own would wait for itself.
+        if self.threads.is_own_thread() {
             return None;
         }
         // Beyond the end of the clock means no deadline.
         let deadline = time::now().checked_add(timeout);
         let mut core = self.core.lock();
-        core.wait_gone(&self.crew, deadline).then(|| Ended { state: core.state(), error: core.ending.report.clone() })
+        core.wait_gone(&self.threads, deadline)
+            .then(|| Ended { state: core.state(), error: core.ending.report.clone() })
     }
 
     /// Waits until only the caller is left. Abandons the running jobs at the deadline.
     fn wait_gone(&self, deadline: Option<Instant>) -> Option<Error> {
         let (mut ended, mut timed_out) = (None, false);
         let mut core = self.core.lock();
-        while core.roster.has_others() || !core.window.has_ended() {
+        while core.registry.has_others() || !core.window.has_ended() {
             if timed_out {
                 drop(core);
                 return self.wait_no_more(ended);
@@ -287,11 +288,11 @@ impl Driver {
         drop(core);
         // The threads of stragglers have not ended, so wait only until the last save is announced.
         let is_left = |core: &Core| {
-            if running.is_empty() && saved { core.roster.has_others() } else { core.announcing.is_under_way() }
+            if running.is_empty() && saved { core.registry.has_others() } else { core.announcing.is_under_way() }
         };
         core = self.wait_while(until, is_left);
         core.announcing.silence();
-        if !running.is_empty() || saved && core.roster.has_others() {
+        if !running.is_empty() || saved && core.registry.has_others() {
             return Some(Error::StopTimeout { running });
         }
         (!saved).then(|| Error::Progress { source: format!("the save has not returned for {LAST_SAVE:?}").into() })
@@ -311,6 +312,6 @@ impl Driver {
     /// so the wait has a limit.
     fn wait_joined(&self, deadline: Option<Instant>) -> Option<Error> {
         let deadline = deadline.map(|deadline| deadline.max(time::now() + LAST_THREADS));
-        if self.crew.join(deadline) { None } else { Some(Error::StopTimeout { running: Vec::new() }) }
+        if self.threads.join(deadline) { None } else { Some(Error::StopTimeout { running: Vec::new() }) }
     }
 }

@@ -4,12 +4,12 @@ use crate::base::guard::drop_guarded;
 use crate::base::sync::{Arc, Ordering, spin_until};
 use crate::base::time::{Coarse, Now};
 use crate::commit::changes::Changes;
-use crate::crew::workers::Idle;
 use crate::driver::core::{Core, demand};
 use crate::driver::{Driver, effects, flights::Flight, outbox::Wakes, whole::CoreGuard};
 use crate::reader::{Ask, ReadRuns};
 use crate::run::worker::{Job, Report};
 use crate::run::{Delivery, Ticket};
+use crate::threads::workers::Idle;
 use crate::window::Run;
 use std::time::Instant;
 

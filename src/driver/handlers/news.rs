@@ -111,7 +111,7 @@ pub(in crate::driver) mod tests {
     use super::*;
     use crate::base::{retry::Retry, time::Now};
     use crate::driver::handlers::control::Control;
-    use crate::progress::{SavePort, Saves};
+    use crate::progress::{SaveBackend, SavePort};
     use crate::source::watermark::Watermark;
     use crate::window::{Limits, Window};
     use std::thread::JoinHandle;
@@ -119,7 +119,7 @@ pub(in crate::driver) mod tests {
     /// A test that saves by itself.
     pub(in crate::driver) struct ByHand;
 
-    impl Saves for ByHand {
+    impl SaveBackend for ByHand {
         fn save(&self, _: Arc<dyn SavePort>, _: bool) {}
 
         fn hurry(&self) {}

@@ -2,11 +2,11 @@
 
 use crate::base::{Index, caught::Caught, failure::Verdict, guard::drop_guarded, sync::Arc};
 use crate::commit::changes::Changes;
-use crate::crew::stopping::Overdue;
 use crate::driver::{Driver, running::Pool};
 use crate::observe::{events::AttemptOutcome, observers::Observers, spans::Spans};
 use crate::run::worker::{Job, Report};
 use crate::run::{Assignment, Delivery, Runner, Ticket, work};
+use crate::threads::stopping::Overdue;
 use std::sync::Weak;
 
 /// A runner as the pool of its driver, which does not know the type of the jobs.
@@ -92,7 +92,7 @@ impl Driver {
     /// so that other consumers pay nothing.
     pub(crate) fn pool<T: Send + 'static>(self: &Arc<Self>, runner: Arc<dyn Runner<T>>) -> Arc<dyn Pool> {
         let runner = if self.observes { Arc::new(Observed { runner, driver: self.clone() }) } else { runner };
-        Arc::new(PoolOf { runner, driver: self.crew.host().clone() })
+        Arc::new(PoolOf { runner, driver: self.threads.host().clone() })
     }
 
     /// Tells the observers that the jobs of a batch are about to run on this thread.
@@ -121,7 +121,7 @@ impl Driver {
         let observers = self.observers.lock().clone();
         let Some(observers) = observers else { return };
         // An observer is user code: a `stop` in it would wait for this very attempt.
-        let _own = self.crew.enter();
+        let _own = self.threads.enter();
         if let Err(panic) = tell(&observers) {
             self.step(|core, now| core.out.tell_of_panic(Some(index), &panic, now));
         }

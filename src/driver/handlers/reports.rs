@@ -63,7 +63,7 @@ impl Reported for Driver {
         self.confirm(&mut report);
         let (surplus, name) = self.step(|core, now| {
             let surplus = core.report(report.token, report.outcome, &mut Changes::default(), now);
-            (surplus, core.roster.release_name(core.running.flights.tokens()))
+            (surplus, core.registry.release_name(core.running.flights.tokens()))
         });
         drop_guarded(surplus);
         drop_guarded(name);
@@ -80,11 +80,11 @@ impl Reported for Driver {
 
 #[cfg(feature = "tokio")]
 impl crate::run::asynchronous::TaskPort for Driver {
-    fn enter(&self) -> crate::crew::Own {
-        self.crew.enter()
+    fn enter(&self) -> crate::threads::Own {
+        self.threads.enter()
     }
 
-    fn stopping(&self) -> crate::crew::stopping::Stopping {
+    fn stopping(&self) -> crate::threads::stopping::Stopping {
         self.stopping.clone()
     }
 
@@ -112,7 +112,7 @@ impl Driver {
         if report.outcome.is_ok() {
             report.outcome = self.call_on_job_done(std::iter::once(report.index));
             if report.outcome.is_err() {
-                let _own = self.crew.enter();
+                let _own = self.threads.enter();
                 let pool = self.core.lock().running.pool.clone();
                 pool.iter().for_each(|pool| pool.forget(report.index));
                 drop_guarded(pool);
@@ -128,7 +128,7 @@ impl Driver {
         let callback = self.core.lock().running.on_job_done.clone();
         let Some(callback) = callback else { return Ok(()) };
         // A `stop` in the callback would wait for the very jobs that are being reported.
-        let _own = self.crew.enter();
+        let _own = self.threads.enter();
         let called = guarded(|| {
             jobs.for_each(|index| callback(index));
             Ok(())

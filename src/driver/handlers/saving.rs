@@ -5,14 +5,14 @@ use crate::commit::changes::{Changes, Refused};
 use crate::driver::{Driver, core::Core, outbox::Ctx};
 use crate::observe::{Event, EventKind, observers::Notice};
 use crate::progress::{Checkpoint, DoneAhead, SavePort, Snapshot};
-use crate::window::Save as Due;
+use crate::window::SaveContent;
 use std::time::Duration;
 
 const SAVE_BACK_OFF: Retry = Retry::exponential(Duration::from_millis(20), Duration::from_secs(5));
 
 impl Core {
     /// Begins a save that is due. `None`: none is due, or no save may be made any more.
-    fn begin_save(&mut self) -> Option<Due<'_>> {
+    fn begin_save(&mut self) -> Option<SaveContent<'_>> {
         self.saving.deadline.end();
         if self.tenancy.is_lost() {
             self.abandon_save();
@@ -31,7 +31,7 @@ impl Core {
 
     /// Returns the content of a save that keeps everything that is done.
     pub(crate) fn snapshot(&mut self, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
-        let Due { last_processed, next, ahead, .. } = self.begin_save()?;
+        let SaveContent { last_processed, next, ahead, .. } = self.begin_save()?;
         let ahead = match ahead.new {
             Some(new) if !all => DoneAhead::New(new.to_vec()),
             _ => {

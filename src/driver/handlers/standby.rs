@@ -9,7 +9,7 @@ use crate::driver::{
     Driver, core::Core, failed_jobs::Recovered, running::Pool, save_deadline::SaveDeadline, tenure::NameInUse,
 };
 use crate::observe::{Event, EventKind, observers::Notice};
-use crate::progress::Saves;
+use crate::progress::SaveBackend;
 use crate::reader::ReadRuns;
 use crate::source::wakeup::{Bell, Met};
 use crate::source::watermark::Watermark;
@@ -31,7 +31,7 @@ pub(crate) struct Takeover {
     pub(crate) recovered: Option<Recovered>,
     pub(crate) pool: Arc<dyn Pool>,
     pub(crate) source: Arc<dyn ReadRuns>,
-    pub(crate) saves: Arc<dyn Saves>,
+    pub(crate) saves: Arc<dyn SaveBackend>,
     /// The progress, which keeps the name in use.
     pub(crate) name: Box<dyn Any + Send>,
 }
@@ -82,7 +82,7 @@ impl Driver {
     /// Makes the driver of a consumer on standby.
     pub(crate) fn waiting(core: Core, bell: Arc<Bell>, watermark: Watermark) -> Arc<Self> {
         let driver = Self::with(core, bell, watermark, None);
-        name_released::enlist(driver.crew.host().clone());
+        name_released::enlist(driver.threads.host().clone());
         driver
     }
 
@@ -104,7 +104,7 @@ impl Driver {
 
     /// Takes this consumer off the list of those that are called when a name is released.
     pub(crate) fn tries_no_more(&self) {
-        let me: Weak<dyn OnStandby> = self.crew.host().clone();
+        let me: Weak<dyn OnStandby> = self.threads.host().clone();
         name_released::withdraw(&me);
     }
 
@@ -144,7 +144,7 @@ impl Driver {
         (core.running.pool, core.reading.runs) = (Some(pool), Some(source));
         core.saving.deadline = SaveDeadline::new(saves.takes_help());
         *self.saves.lock() = Some(saves);
-        core.roster.keep_name(name);
+        core.registry.keep_name(name);
         core.out.observers.iter().for_each(|observers| observers.rename(self.watermark.name()));
         let keeps_parked = core.begin_life(window, recovered, &now);
         self.watermark.note_parked(core.take_parked_news().parked);

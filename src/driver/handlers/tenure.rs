@@ -42,7 +42,7 @@ impl Driver {
     /// Lets the progress steer this consumer. Earlier calls of the progress take effect now.
     pub(crate) fn heed(&self, tenure: &Tenure) {
         self.core.lock().tenancy.tenure = Some(tenure.clone());
-        let me: Weak<dyn Tenant> = self.crew.host().clone();
+        let me: Weak<dyn Tenant> = self.threads.host().clone();
         tenure.attach(me);
         self.tenure_changed();
     }

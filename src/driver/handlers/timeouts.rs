@@ -11,9 +11,9 @@
 
 use crate::base::time::{self, Coarse, Now};
 use crate::base::{BoxError, Error, Index, caught::Caught, guard::drop_guarded};
-use crate::crew::stopping::Overdue;
 use crate::driver::{Driver, core::Core, flights::Timer};
 use crate::run::worker::Report;
+use crate::threads::stopping::Overdue;
 use std::time::Duration;
 
 /// The most attempts that end in one critical section.
@@ -173,7 +173,7 @@ impl Driver {
         let mut core = self.core.lock();
         let may_report = core.may_report(token);
         let tokens = core.running.flights.tokens();
-        let name = if may_report { None } else { core.roster.release_name(tokens) };
+        let name = if may_report { None } else { core.registry.release_name(tokens) };
         drop(core);
         drop_guarded(name);
         may_report
@@ -258,15 +258,15 @@ mod tests {
     #[test]
     fn observers_hear_of_an_attempt_before_it_times_out() {
         let (start, mut core) = (time::coarse(), core(true, true));
-        crate::crew::stopping::Stopping::default().ask_here();
+        crate::threads::stopping::Stopping::default().ask_here();
         begin(&mut core, 0, start);
         let later = start + Ticks::from_secs(11);
         assert_eq!(look(&mut core, later), (vec![], NextLook::Soon));
         Overdue::observed_here();
         assert_eq!(look(&mut core, later), (vec![0], NextLook::Called));
-        assert!(crate::crew::stopping::here(), "the job is told");
+        assert!(crate::threads::stopping::here(), "the job is told");
         begin(&mut core, 1, start);
-        assert!(!crate::crew::stopping::here(), "the next one has a flag of its own");
+        assert!(!crate::threads::stopping::here(), "the next one has a flag of its own");
     }
 
     #[test]

@@ -58,7 +58,7 @@ impl Core {
     fn look_for_stall(&mut self, at: &Now) -> Option<Instant> {
         let now = at.get();
         self.out.telling.flush(now);
-        if self.roster.is_last_thread() {
+        if self.registry.is_last_thread() {
             self.watching.stalls.watched = false;
             return None;
         }
@@ -142,8 +142,8 @@ fn later(now: Instant, pause: Duration) -> Instant {
 impl Driver {
     /// Starts the stall watcher, once [`Core::stir`] returned true.
     pub(super) fn spawn_watch(&self) {
-        let me = self.crew.host().clone();
-        let spawned = self.crew.spawn_counted("wl-watch", move || {
+        let me = self.threads.host().clone();
+        let spawned = self.threads.spawn_counted("wl-watch", move || {
             if let Some(me) = me.upgrade() {
                 me.watch_for_stalls();
             }

@@ -1,4 +1,4 @@
-//! Saves whose desk returns prepared answers.
+//! Saves whose port returns prepared answers.
 
 use crate::commit::changes::Refused;
 use crate::effects::Effects;
@@ -7,7 +7,7 @@ use crate::store::Table;
 use crossbeam_channel::{Sender, unbounded};
 use std::collections::VecDeque;
 
-/// An answer of the desk: the done jobs, and the effects of those that are new.
+/// An answer of the port: the done jobs, and the effects of those that are new.
 type Said = (Snapshot, Vec<Changes>);
 
 struct Scripted {
@@ -78,7 +78,7 @@ fn done(next: Index, ahead: u64) -> Snapshot {
     }
 }
 
-/// A desk with one more done job per answer, far above the lowest undone one.
+/// A port with one more done job per answer, far above the lowest undone one.
 struct Counting {
     asked_for_all: Mutex<Vec<bool>>,
     saved: Sender<()>,
@@ -129,13 +129,13 @@ fn only_the_first_save_lists_all_done_jobs() {
     let mut progress = store.progress("p");
     assert!(progress.acquire_all().unwrap().is_none());
     let (tell, saved) = unbounded();
-    let desk = Arc::new(Counting { asked_for_all: Mutex::default(), saved: tell });
+    let port = Arc::new(Counting { asked_for_all: Mutex::default(), saved: tell });
     let writer = progress.writer().unwrap();
     for _ in 0..SAVES {
-        writer.save(desk.clone(), true);
+        writer.save(port.clone(), true);
         saved.recv_timeout(Duration::from_secs(20)).unwrap();
     }
-    assert_eq!(*desk.asked_for_all.lock(), (0..SAVES).map(|save| save == 0).collect::<Vec<_>>());
+    assert_eq!(*port.asked_for_all.lock(), (0..SAVES).map(|save| save == 0).collect::<Vec<_>>());
     drop((progress, writer));
     let loaded = store.progress("p").acquire_all().unwrap();
     assert_eq!(loaded, Some(Saved::new(None, 0, vec![1..=SAVES as u64])), "in order, and joined");
@@ -153,12 +153,12 @@ fn jobs_that_finish_during_a_refusal_join_the_save() {
         (done(1, 0b11100), vec![piece(&table, &[3, 4], &[4])]),
         (done(1, 0b101100), vec![piece(&table, &[5], &[])]),
     ];
-    let desk = Arc::new(Scripted { says: Mutex::new(says.into()), refused: Mutex::default(), saved: tell });
+    let port = Arc::new(Scripted { says: Mutex::new(says.into()), refused: Mutex::default(), saved: tell });
     let mut progress = store.progress("p");
     assert!(progress.acquire().unwrap().is_none());
-    progress.writer().unwrap().save(desk.clone(), true);
+    progress.writer().unwrap().save(port.clone(), true);
     saved.recv_timeout(Duration::from_secs(20)).unwrap();
-    assert_eq!(*desk.refused.lock(), [vec![1], vec![4]]);
+    assert_eq!(*port.refused.lock(), [vec![1], vec![4]]);
     let rows: Vec<Index> = (0..6).filter(|index: &Index| table.get(index.to_be_bytes()).unwrap().is_some()).collect();
     assert_eq!(rows, [0, 2, 3, 5]);
     assert_eq!(table.counter("count").unwrap(), 4);

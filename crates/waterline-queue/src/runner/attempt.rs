@@ -15,7 +15,7 @@ use waterline::seam::{
 };
 
 /// The runner of an attempt, as the attempt sees it.
-pub(super) trait Desk: Send + Sync {
+pub(super) trait AttemptPort: Send + Sync {
     /// Makes the calling thread one of the runner's own until the returned guard is dropped.
     fn enter(&self) -> Own;
 
@@ -34,13 +34,13 @@ pub(super) trait Desk: Send + Sync {
 
 /// An attempt in flight. Its holder reports its end, once.
 pub(super) struct Attempt {
-    desk: Arc<dyn Desk>,
+    port: Arc<dyn AttemptPort>,
     job: Running,
 }
 
 impl Attempt {
-    pub(super) fn new(desk: Arc<dyn Desk>, job: Running) -> Self {
-        Self { desk, job }
+    pub(super) fn new(port: Arc<dyn AttemptPort>, job: Running) -> Self {
+        Self { port, job }
     }
 
     pub(super) fn job(&self) -> &Running {
@@ -50,20 +50,20 @@ impl Attempt {
     /// Makes the calling thread one of the runner's own until the returned guard is dropped. User
     /// code that stops the runner there must not wait for this very attempt.
     pub(super) fn enter(&self) -> Own {
-        self.desk.enter()
+        self.port.enter()
     }
 
     pub(super) fn hooks(&self) -> &Hooks {
-        self.desk.hooks()
+        self.port.hooks()
     }
 
     pub(super) fn is_stopping(&self) -> bool {
-        self.desk.is_stopping()
+        self.port.is_stopping()
     }
 
     /// Returns the time since the claim.
     pub(super) fn elapsed(&self) -> Duration {
-        self.desk.moment().now.saturating_duration_since(self.job.begun())
+        self.port.moment().now.saturating_duration_since(self.job.begun())
     }
 
     /// Hands the end to the threads of the pool, unless the attempt has timed out before.
@@ -74,7 +74,7 @@ impl Attempt {
     }
 
     pub(super) fn claim_end(&self) -> bool {
-        self.desk.claim_end(self.job.flight())
+        self.port.claim_end(self.job.flight())
     }
 
     /// Hands the end to the threads of the pool. The caller has the right to do so.
@@ -83,7 +83,7 @@ impl Attempt {
             let _own = self.enter();
             report(self)
         };
-        self.desk.hand_in(report);
+        self.port.hand_in(report);
     }
 }
 

@@ -5,7 +5,7 @@
 use crate::handle::Queue;
 use crate::notify::losses::Runs;
 use crate::notify::waiting::wait_until;
-use crate::runner::attempt::{Desk, Report};
+use crate::runner::attempt::{AttemptPort, Report};
 use crate::runner::drain::{DrainLimits, Reached, Summary};
 use crate::runner::gates::Gates;
 use crate::runner::handler::{Handler, is_direct};
@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use waterline::Error;
-use waterline::seam::{ClockExt, ClockWaits as Waits, Crew, Host, Moment, Own, Roster};
+use waterline::seam::{ClockExt, ClockWaits as Waits, Host, Moment, Own, ThreadRegistry, Threads};
 
 mod attempting;
 mod claim_batch;
@@ -60,7 +60,7 @@ pub(super) struct Settings {
 /// A runner and its threads.
 pub(super) struct Pool {
     settings: Settings,
-    crew: Crew<Self>,
+    threads: Threads<Self>,
     state: Mutex<State>,
     /// The line of the threads without a job. The holder of its lock is the first, and looks for
     /// jobs.
@@ -79,27 +79,27 @@ pub(super) struct Pool {
 /// What the threads of a runner share, under one lock.
 #[derive(Default)]
 struct State {
-    roster: Roster,
+    registry: ThreadRegistry,
     slots: Slots,
     outbox: Outbox,
     drain: Drain,
 }
 
-impl AsRef<Roster> for State {
-    fn as_ref(&self) -> &Roster {
-        &self.roster
+impl AsRef<ThreadRegistry> for State {
+    fn as_ref(&self) -> &ThreadRegistry {
+        &self.registry
     }
 }
 
 impl Host for Pool {
-    fn crew(&self) -> &Crew<Self> {
-        &self.crew
+    fn threads(&self) -> &Threads<Self> {
+        &self.threads
     }
 
-    fn with_roster<R>(&self, change: impl FnOnce(&mut Roster, usize) -> R) -> R {
+    fn with_registry<R>(&self, change: impl FnOnce(&mut ThreadRegistry, usize) -> R) -> R {
         let mut state = self.state.lock();
         let tokens = state.slots.flights.len();
-        change(&mut state.roster, tokens)
+        change(&mut state.registry, tokens)
     }
 
     fn thread_panicked(&self) {
@@ -119,9 +119,9 @@ impl Host for Pool {
     fn everybody_left(&self) {}
 }
 
-impl Desk for Pool {
+impl AttemptPort for Pool {
     fn enter(&self) -> Own {
-        self.crew.enter()
+        self.threads.enter()
     }
 
     fn hooks(&self) -> &Hooks {
@@ -157,7 +157,7 @@ impl Pool {
         }
         let pool = Arc::new_cyclic(|me| Self {
             settings,
-            crew: Crew::new(me.clone()),
+            threads: Threads::new(me.clone()),
             state: Mutex::default(),
             line: Mutex::default(),
             stirred: Condvar::new(),
@@ -169,7 +169,7 @@ impl Pool {
         });
         {
             let mut state = pool.state.lock();
-            state.roster.keep_name(name);
+            state.registry.keep_name(name);
             (state.slots.threads, state.slots.max_processing) = (1, pool.settings.max_processing);
             let mut handlers = pool.settings.handlers.values();
             state.slots.spare = usize::from(handlers.any(|handler| !is_direct(Some(handler))));
@@ -192,7 +192,7 @@ impl Pool {
     /// Starts a thread, which is counted already.
     fn spawn(self: &Arc<Self>) -> Result<(), Error> {
         let me = self.clone();
-        self.crew.spawn("wl-queue", move || me.work())
+        self.threads.spawn("wl-queue", move || me.work())
     }
 
     fn spawn_timeouts(self: &Arc<Self>) -> Result<(), Error> {
@@ -200,7 +200,7 @@ impl Pool {
             return Ok(());
         }
         let me = self.clone();
-        self.crew.spawn("wl-timeouts", move || {
+        self.threads.spawn("wl-timeouts", move || {
             if let Some(timeouts) = &me.timeouts {
                 let source = me.source();
                 timeouts.watch(source, |flight, after| me.overdue(flight, after));
@@ -212,7 +212,7 @@ impl Pool {
     fn spawn_gauges(self: &Arc<Self>) -> Result<(), Error> {
         let Some(gauges) = self.settings.gauges.clone() else { return Ok(()) };
         let me = self.clone();
-        self.crew.spawn("wl-gauges", move || gauges.watch(&me.source().queues(), |queue| me.in_flight_of(queue)))
+        self.threads.spawn("wl-gauges", move || gauges.watch(&me.source().queues(), |queue| me.in_flight_of(queue)))
     }
 
     pub(super) fn source(&self) -> &Source {
@@ -312,7 +312,7 @@ impl Pool {
         let is_over = state.drain.ending && state.slots.are_free() && state.outbox.inbox.is_empty();
         if is_over && !state.drain.over {
             state.drain.over = true;
-            state.roster.end(Box::new(()));
+            state.registry.end(Box::new(()));
             self.source().ring();
             self.standing.notify_all();
             self.timeouts.iter().for_each(|timeouts| timeouts.close());

@@ -1,6 +1,6 @@
 //! The work on a live connection: listening, renewing, and taking up wishes.
 
-use super::desk::{Desk, NameLease, OnNotify};
+use super::shared::{KeeperShared, NameLease, OnNotify};
 use crate::error::{Error, fenced};
 use crate::options::quoted;
 use crate::row::Found;
@@ -16,7 +16,7 @@ use waterline::Tenure;
 /// The first and shortest pause between two attempts to connect.
 pub(super) const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 
-impl Desk {
+impl KeeperShared {
     /// Serves until there is nothing to do, or the connection fails.
     pub(super) async fn serve(&self, client: &mut Client, pause: &mut Duration) -> Result<(), Error> {
         let mut listening = BTreeSet::new();

@@ -1,8 +1,8 @@
 //! The loop of the thread: it connects, serves, and reconnects after a loss. While it waits for
 //! anything, it holds back each consumer whose lease has ended.
 
-use super::desk::Desk;
 use super::serving::SHORTEST_PAUSE;
+use super::shared::KeeperShared;
 use crate::connection::Dial;
 use crate::error::Error;
 use std::future::{Future, poll_fn};
@@ -16,7 +16,7 @@ use waterline::Tenure;
 /// The longest pause between two attempts to connect.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-pub(super) fn run(desk: &Arc<Desk>) {
+pub(super) fn run(shared: &Arc<KeeperShared>) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -26,50 +26,50 @@ pub(super) fn run(desk: &Arc<Desk>) {
         }
     };
     let mut pause = SHORTEST_PAUSE;
-    while !desk.work.lock().ends {
+    while !shared.work.lock().ends {
         runtime.block_on(async {
-            let Some(served) = desk.attend(serve(desk, &mut pause)).await else { return };
+            let Some(served) = shared.attend(serve(shared, &mut pause)).await else { return };
             let Err(error) = served else { return };
-            desk.has_failed(&error);
+            shared.has_failed(&error);
             // Many processes lose a server at the same time, so they do not reconnect at once.
             let wait = pause.mul_f64(0.5 + fastrand::f64() / 2.0);
-            desk.attend(tokio::time::sleep(wait)).await;
-            pause = (pause * 2).min(LONGEST_PAUSE.min(desk.options.ttl / 3));
+            shared.attend(tokio::time::sleep(wait)).await;
+            pause = (pause * 2).min(LONGEST_PAUSE.min(shared.options.ttl / 3));
         });
     }
 }
 
 /// Connects when there is something to do, and serves until there is nothing left.
-async fn serve(desk: &Arc<Desk>, pause: &mut Duration) -> Result<(), Error> {
-    if desk.is_idle() {
-        desk.news.notified().await;
+async fn serve(shared: &Arc<KeeperShared>, pause: &mut Duration) -> Result<(), Error> {
+    if shared.is_idle() {
+        shared.news.notified().await;
         return Ok(());
     }
-    let (mut client, connection) = open(&desk.dial, desk).await?;
-    let served = desk.serve(&mut client, pause).await;
+    let (mut client, connection) = open(&shared.dial, shared).await?;
+    let served = shared.serve(&mut client, pause).await;
     drop(client);
     // Lets the server hear that the connection ends.
     _ = connection.await;
     served
 }
 
-/// Opens a connection, whose notifications go to the desk.
-async fn open(dial: &Dial, desk: &Arc<Desk>) -> Result<(Client, tokio::task::JoinHandle<()>), Error> {
+/// Opens a connection, whose notifications go to the shared.
+async fn open(dial: &Dial, shared: &Arc<KeeperShared>) -> Result<(Client, tokio::task::JoinHandle<()>), Error> {
     let (client, mut connection) = dial.connect_own().await?;
-    let desk = Arc::clone(desk);
+    let shared = Arc::clone(shared);
     let carry = tokio::spawn(async move {
         while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
             if let AsyncMessage::Notification(heard) = message {
-                desk.heard(heard.channel(), heard.payload());
+                shared.heard(heard.channel(), heard.payload());
             }
         }
         // The waiter finds the client closed.
-        desk.news.notify_one();
+        shared.news.notify_one();
     });
     Ok((client, carry))
 }
 
-impl Desk {
+impl KeeperShared {
     /// Runs a future, and meanwhile holds each consumer whose lease has ended, until it is renewed.
     /// `None`: the thread is to end.
     async fn attend<R>(&self, something: impl Future<Output = R>) -> Option<R> {
@@ -174,8 +174,8 @@ mod tests {
         let rung = Arc::new(AtomicU32::new(0));
         let counts = Arc::clone(&rung);
         let ring = move || _ = counts.fetch_add(1, Ordering::Relaxed);
-        keeper.desk.add(|work, key| work.listeners.push((key, CHANNEL.to_owned(), Arc::new(ring))));
-        keeper.desk.heard(CHANNEL, "");
+        keeper.shared.add(|work, key| work.listeners.push((key, CHANNEL.to_owned(), Arc::new(ring))));
+        keeper.shared.heard(CHANNEL, "");
         assert_eq!(rung.load(Ordering::Relaxed), 1);
     }
 }

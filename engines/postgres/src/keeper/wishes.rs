@@ -1,6 +1,6 @@
 //! Wishes that operators left while a consumer of this process had the name.
 
-use super::desk::{Desk, NameLease};
+use super::shared::{KeeperShared, NameLease};
 use crate::error::Error;
 use crate::sql::{Value, row_of};
 use postgres::types::Type;
@@ -12,7 +12,7 @@ use waterline::{Index, Record};
 pub(crate) const REDRIVE: &str = "redrive";
 pub(crate) const DISCARD: &str = "discard";
 
-impl Desk {
+impl KeeperShared {
     /// Takes up the wishes for this name: their changes to records and their removal are one
     /// transaction, and then the consumer is told. Its next save corrects whatever it saves
     /// meanwhile about such a job.

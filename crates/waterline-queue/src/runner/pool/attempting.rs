@@ -1,6 +1,6 @@
 //! The call of a handler.
 
-use crate::runner::attempt::{Attempt, Desk, Report};
+use crate::runner::attempt::{Attempt, AttemptPort, Report};
 use crate::runner::handler::{Finisher, Handler, is_direct};
 use crate::runner::outcome::{Outcome, QueueEvent, Unknown};
 #[cfg(feature = "tokio")]

@@ -1,7 +1,7 @@
 //! Attempts that end before their handlers do: they time out, or their jobs are lost.
 
 use crate::notify::losses::{AllBusy, Runs, Stuck};
-use crate::runner::attempt::{Attempt, Desk, Report};
+use crate::runner::attempt::{Attempt, AttemptPort, Report};
 use crate::runner::handler::{Handler, is_direct};
 use crate::runner::pool::Pool;
 use crate::runner::running::{FlightId, Running};
@@ -83,7 +83,7 @@ impl Runs for Pool {
         }
         // Hooks are called with the ends, and may need what the calling thread holds.
         let (me, jobs) = (self.clone(), deferred.clone());
-        if self.crew.spawn("wl-lost", move || me.report_lost(jobs)).is_err() {
+        if self.threads.spawn("wl-lost", move || me.report_lost(jobs)).is_err() {
             self.report_lost(deferred);
         }
     }

@@ -5,7 +5,7 @@
 
 use crate::notify::bell::Takes;
 use crate::notify::waiting::wait_until;
-use crate::runner::attempt::{Desk, Report};
+use crate::runner::attempt::{AttemptPort, Report};
 use crate::runner::drain::Reached;
 use crate::runner::pool::Pool;
 use crate::runner::pool::stopping::held;
@@ -167,7 +167,7 @@ impl Pool {
             match turn {
                 Turn::End => return None,
                 Turn::Leave if leaves => {
-                    self.crew.join_finished();
+                    self.threads.join_finished();
                     return None;
                 }
                 Turn::Leave => {}

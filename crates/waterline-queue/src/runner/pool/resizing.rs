@@ -83,7 +83,7 @@ mod tests {
         let (pool, until) = (runner.pool.as_ref().unwrap(), Instant::now() + LONG);
         let threads = || {
             let watchers = watchers(runner);
-            (pool.state.lock().slots.threads, pool.crew.running() - watchers)
+            (pool.state.lock().slots.threads, pool.threads.running() - watchers)
         };
         while threads() != (wanted, wanted) {
             assert!(Instant::now() < until, "{:?} threads, and not {wanted}", threads());
@@ -106,7 +106,7 @@ mod tests {
             end.send_timeout((), LONG).unwrap();
             until_threads(&runner, left);
         }
-        assert!(runner.pool.as_ref().unwrap().crew.unjoined() <= 3 + watchers(&runner));
+        assert!(runner.pool.as_ref().unwrap().threads.unjoined() <= 3 + watchers(&runner));
         runner.set_max_processing(5).unwrap();
         queue.push_all((0..5).map(|_| NewJob::new("k", &()).unwrap())).unwrap();
         (0..5).for_each(|_| begins.recv_timeout(LONG).unwrap());

@@ -8,7 +8,7 @@
 use crate::notify::lines::is_wanted;
 use crate::notify::losses::AllBusy;
 use crate::rules::still::{next_line, patience};
-use crate::runner::attempt::Desk;
+use crate::runner::attempt::AttemptPort;
 use crate::runner::outcome::QueueEvent;
 use crate::runner::pool::{Pool, State};
 use crate::runner::running::Running;
@@ -59,8 +59,8 @@ impl Pool {
     }
 
     pub(super) fn spawn_watch(&self) {
-        let Some(me) = self.crew.host().upgrade() else { return };
-        if let Err(error) = self.crew.spawn("wl-watch", move || me.watch()) {
+        let Some(me) = self.threads.host().upgrade() else { return };
+        if let Err(error) = self.threads.spawn("wl-watch", move || me.watch()) {
             // The next claim that takes the last slot retries it.
             self.state.lock().slots.is_watched = false;
             tracing::warn!(target: "waterline", queue = self.source().name(), %error, "no thread can be started that would tell if the queue stands still");

@@ -53,8 +53,8 @@ impl Pool {
             });
             noted.collect()
         };
-        let Some(me) = self.crew.host().upgrade().filter(|_| !jobs.is_empty()) else { return self.note_is_over() };
-        let noting = self.crew.spawn("wl-stop", move || me.note_stop(&jobs));
+        let Some(me) = self.threads.host().upgrade().filter(|_| !jobs.is_empty()) else { return self.note_is_over() };
+        let noting = self.threads.spawn("wl-stop", move || me.note_stop(&jobs));
         if let Err(error) = noting {
             self.warn_of_note(&error);
             self.note_is_over();
@@ -65,7 +65,7 @@ impl Pool {
         self.state.lock().drain.noting -= 1;
         self.stirred.notify_all();
         #[cfg(feature = "tokio")]
-        self.crew.awaited().wake_all();
+        self.threads.awaited().wake_all();
     }
 
     /// Notes that these jobs run while the runner is stopping. The caller has counted the note.
@@ -99,14 +99,14 @@ impl Pool {
     }
 
     pub(in crate::runner) fn wait(&self, limit: Option<Duration>) -> Result<(), QueueError> {
-        if self.crew.is_own_thread() {
-            self.crew.leave_as_owner();
+        if self.threads.is_own_thread() {
+            self.threads.leave_as_owner();
             return Err(ConfigError::OwnThread.into());
         }
         let deadline = limit.and_then(|limit| waterline::seam::now().checked_add(limit));
         let gone = {
             let mut state = self.state.lock();
-            self.crew.wait_gone(&mut state, deadline)
+            self.threads.wait_gone(&mut state, deadline)
         };
         if gone {
             return self.finish(&[], deadline);
@@ -117,7 +117,7 @@ impl Pool {
             let mut state = self.state.lock();
             while state.drain.noting > 0 && !wait_until(&self.stirred, &mut state, until) {}
             if self.are_futures(&running) {
-                self.crew.wait_gone(&mut state, until);
+                self.threads.wait_gone(&mut state, until);
             }
         }
         self.finish(&running, until)
@@ -125,9 +125,9 @@ impl Pool {
 
     /// Ends the runner, after these jobs were given up. It waits for threads until the deadline.
     pub(in crate::runner) fn finish(&self, running: &[Running], deadline: Option<Instant>) -> Result<(), QueueError> {
-        let gone = self.state.lock().roster.is_gone();
-        let joined = gone && self.crew.join(deadline);
-        self.crew.leave_as_owner();
+        let gone = self.state.lock().registry.is_gone();
+        let joined = gone && self.threads.join(deadline);
+        self.threads.leave_as_owner();
         if !running.is_empty() || !joined {
             let running = running.iter().map(|job| job.id().to_owned()).collect();
             return Err(QueueError::StopTimeout { running });
@@ -217,7 +217,7 @@ pub(super) fn held(job: &Claimed) -> Held {
 #[cfg(feature = "tokio")]
 impl Pool {
     pub(in crate::runner) fn is_own_thread(&self) -> bool {
-        self.crew.is_own_thread()
+        self.threads.is_own_thread()
     }
 
     /// True within a runtime, if jobs are futures: waiting might hold up those very jobs.
@@ -229,7 +229,7 @@ impl Pool {
     /// Requests the stop, and does not wait. The owner has left when this returns.
     pub(in crate::runner) fn let_go(&self) {
         self.request_stop();
-        self.crew.leave_as_owner();
+        self.threads.leave_as_owner();
     }
 
     /// Waits until these jobs are noted as given up and, if all are futures, handed back.
@@ -237,14 +237,14 @@ impl Pool {
         let are_futures = self.are_futures(jobs);
         let is_over = || {
             let state = self.state.lock();
-            (state.drain.noting == 0 && (!are_futures || state.roster.is_gone())).then_some(())
+            (state.drain.noting == 0 && (!are_futures || state.registry.is_gone())).then_some(())
         };
-        self.crew.awaited().wait(is_over).await;
+        self.threads.awaited().wait(is_over).await;
     }
 
     /// Waits until all threads are gone.
     pub(in crate::runner) async fn gone(&self) {
-        self.crew.awaited().wait(|| self.state.lock().roster.is_gone().then_some(())).await;
+        self.threads.awaited().wait(|| self.state.lock().registry.is_gone().then_some(())).await;
     }
 }
 

@@ -50,7 +50,7 @@ pub(super) fn pool_of(members: Arc<Members>, most: usize, limits: Option<DrainLi
     };
     Arc::new_cyclic(|me| Pool {
         settings,
-        crew: Crew::new(me.clone()),
+        threads: Threads::new(me.clone()),
         state: Mutex::new(state),
         line: Mutex::default(),
         stirred: Condvar::new(),

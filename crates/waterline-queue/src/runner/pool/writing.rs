@@ -4,7 +4,7 @@ use crate::engine;
 use crate::engine::{Claim, Claimed, Ending};
 use crate::notify::losses::Runs;
 use crate::rules::ends::{End, When};
-use crate::runner::attempt::{Desk, Report};
+use crate::runner::attempt::{AttemptPort, Report};
 use crate::runner::outcome::QueueEvent;
 use crate::runner::pool::stopping::held;
 use crate::runner::pool::{Flight, Pool};
@@ -157,7 +157,7 @@ impl Pool {
         if is_first_full {
             self.spawn_watch();
         }
-        if let Some(me) = self.crew.host().upgrade().filter(|_| is_lost) {
+        if let Some(me) = self.threads.host().upgrade().filter(|_| is_lost) {
             me.lost(job.flight().0, &[job.token()]);
         }
         if is_stopping {

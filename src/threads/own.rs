@@ -1,9 +1,9 @@
-//! The crews that the calling thread belongs to, for whose end it must not wait.
+//! The hosts whose threads the calling thread is among, for whose end it must not wait.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that is unique among the crews of this process, past ones included.
+/// A number that is unique among the hosts of this process, past ones included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owner(u64);
 
@@ -24,23 +24,23 @@ fn with<R>(use_owners: impl FnOnce(&mut Vec<Owner>) -> R) -> Option<R> {
     OWNERS.try_with(|owners| use_owners(&mut owners.borrow_mut())).ok()
 }
 
-/// Makes the thread belong to a crew until dropped.
+/// Makes the thread one of a host until dropped.
 pub struct Own(Owner);
 
 impl Own {
-    pub(super) fn enter(crew: Owner) -> Self {
-        with(|owners| owners.push(crew));
-        Self(crew)
+    pub(super) fn enter(owner: Owner) -> Self {
+        with(|owners| owners.push(owner));
+        Self(owner)
     }
 
-    /// Makes the calling thread belong to the crew for its whole life, even while it ends: a user's
+    /// Makes the calling thread one of the host for its whole life, even while it ends: a user's
     /// thread-local may hold the consumer, and is destroyed before the list, which is older.
-    pub(super) fn enter_for_good(crew: Owner) {
-        with(|owners| owners.push(crew));
+    pub(super) fn enter_for_good(owner: Owner) {
+        with(|owners| owners.push(owner));
     }
 
-    pub(super) fn is(crew: Owner) -> bool {
-        with(|owners| owners.contains(&crew)).unwrap_or(false)
+    pub(super) fn is(owner: Owner) -> bool {
+        with(|owners| owners.contains(&owner)).unwrap_or(false)
     }
 }
 

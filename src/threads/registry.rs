@@ -1,13 +1,13 @@
-//! The roster of a crew: its present members, the name, and the garbage of the end.
+//! The threads of a host: how many are present, the name they keep, and the garbage of the end.
 
 use std::any::Any;
 
 type AnyGuard = Box<dyn Any + Send>;
 
-/// The state of a crew that changes together with the work, under the lock of the work.
-pub struct Roster {
+/// What changes of the threads together with the work, under the lock of the work.
+pub struct ThreadRegistry {
     /// The number of members: the threads, the owner, and any thread that does something for the
-    /// crew, such as writing lines.
+    /// host, such as writing lines.
     present: usize,
     /// The number of started threads whose thread-locals are not all destroyed.
     alive: usize,
@@ -16,7 +16,7 @@ pub struct Roster {
     /// True once there is no more work to come.
     over: bool,
     name: Option<AnyGuard>,
-    /// The user's values that are left at the end. A thread of the crew drops them, since a
+    /// The user's values that are left at the end. A thread of the host drops them, since a
     /// destructor may do anything, even stop this consumer, and must hold up no other thread.
     garbage: Option<Box<dyn Any + Send>>,
 }
@@ -33,14 +33,14 @@ pub(super) struct Left {
     pub(super) name: Option<AnyGuard>,
 }
 
-/// The roster with only the owner.
-impl Default for Roster {
+/// The registry with only the owner.
+impl Default for ThreadRegistry {
     fn default() -> Self {
         Self { present: 1, alive: 0, owned: true, over: false, name: None, garbage: None }
     }
 }
 
-impl Roster {
+impl ThreadRegistry {
     /// Keeps the name in use until all members have left.
     pub fn keep_name(&mut self, name: AnyGuard) {
         self.name = Some(name);
@@ -52,7 +52,7 @@ impl Roster {
         self.present += 1;
     }
 
-    /// Notes that there is no more work to come. A thread of the crew drops the garbage.
+    /// Notes that there is no more work to come. A thread of the host drops the garbage.
     pub fn end(&mut self, garbage: Box<dyn Any + Send>) {
         self.over = true;
         self.garbage = Some(garbage);

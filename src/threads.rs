@@ -1,10 +1,10 @@
 //! The threads of a consumer, and the rules for them.
 //!
-//! A [`Crew`] starts named threads, counts them, joins them, and knows its own, but nothing of
-//! their work. Its host does, and keeps the [`Roster`] of the crew under the lock of the work,
-//! since a thread is counted in the same critical section that finds work for it.
+//! [`Threads`] starts named threads, counts them, joins them, and knows its own, but nothing of
+//! their work. The host does, and keeps the [`ThreadRegistry`] under the lock of the work, since a
+//! thread is counted in the same critical section that finds work for it.
 //!
-//! Three rules hold for each crew:
+//! Three rules hold for each host:
 //!
 //! * Its own threads never wait for its end, since they would wait for themselves. They request the
 //!   end and go on.
@@ -14,7 +14,7 @@
 //!   used.
 
 mod own;
-mod roster;
+mod registry;
 pub(crate) mod stopping;
 #[cfg(test)]
 mod tests;
@@ -22,8 +22,8 @@ pub(crate) mod workers;
 
 pub use self::own::Own;
 use self::own::Owner;
-use self::roster::Left;
-pub use self::roster::Roster;
+use self::registry::Left;
+pub use self::registry::ThreadRegistry;
 use crate::base::sync::{Arc, Condvar, Mutex, MutexGuard, wait_until};
 #[cfg(feature = "tokio")]
 use crate::base::wakers::Wakers;
@@ -34,11 +34,11 @@ use std::sync::Weak;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// Has a crew and its work: keeps the roster, and is told what happens to the threads.
+/// Has threads and their work: keeps the registry, and is told what happens to the threads.
 pub trait Host: Send + Sync + Sized + 'static {
-    fn crew(&self) -> &Crew<Self>;
-    /// Lends the roster under the lock of the work, and says how many tokens of jobs are out.
-    fn with_roster<R>(&self, change: impl FnOnce(&mut Roster, usize) -> R) -> R;
+    fn threads(&self) -> &Threads<Self>;
+    /// Lends the registry under the lock of the work, and says how many tokens of jobs are out.
+    fn with_registry<R>(&self, change: impl FnOnce(&mut ThreadRegistry, usize) -> R) -> R;
     /// Hears that the calling thread panics. The work that it was about to do stays undone.
     fn thread_panicked(&self);
     /// Drops, after the end, what the host leaves behind. Each thread that leaves then calls this.
@@ -52,10 +52,10 @@ pub trait Host: Send + Sync + Sized + 'static {
 }
 
 /// The threads of one host.
-pub struct Crew<H> {
+pub struct Threads<H> {
     owner: Owner,
     host: Weak<H>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    handles: Mutex<Vec<JoinHandle<()>>>,
     /// Threads that wait until all threads are gone sleep here.
     gone: Condvar,
     /// Tasks that wait until all threads are gone.
@@ -63,12 +63,12 @@ pub struct Crew<H> {
     awaited: Wakers,
 }
 
-impl<H: Host> Crew<H> {
+impl<H: Host> Threads<H> {
     pub fn new(host: Weak<H>) -> Self {
         Self {
             owner: Owner::new(),
             host,
-            threads: Mutex::default(),
+            handles: Mutex::default(),
             gone: Condvar::new(),
             #[cfg(feature = "tokio")]
             awaited: Wakers::default(),
@@ -92,12 +92,12 @@ impl<H: Host> Crew<H> {
         &self.host
     }
 
-    /// True if the calling thread belongs to this crew, so that it must not wait for its end.
+    /// True if the calling thread is one of these, so that it must not wait for its end.
     pub fn is_own_thread(&self) -> bool {
         Own::is(self.owner)
     }
 
-    /// Makes the calling thread one of the crew's own until the returned guard is dropped.
+    /// Makes the calling thread one of these until the returned guard is dropped.
     pub fn enter(&self) -> Own {
         Own::enter(self.owner)
     }
@@ -105,7 +105,7 @@ impl<H: Host> Crew<H> {
     /// Counts a thread in and starts it.
     pub fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Error> {
         if let Some(host) = self.host.upgrade() {
-            host.with_roster(|roster, _| roster.count_in());
+            host.with_registry(|registry, _| registry.count_in());
         }
         self.spawn_counted(name, run)
     }
@@ -115,7 +115,7 @@ impl<H: Host> Crew<H> {
         let Some(host) = self.host.upgrade() else { return Err(Error::Stopped) };
         let (me, owner) = (self.host.clone(), self.owner);
         // Held until the thread is on the list, so that a join finds even a very short one.
-        let mut threads = self.threads.lock();
+        let mut threads = self.handles.lock();
         // Threads come and go with the limits. The new one joins those that have ended, since
         // destructors of the user's thread-locals have to be over at the join, and may take long.
         let crowded = threads.len() == threads.capacity();
@@ -144,13 +144,13 @@ impl<H: Host> Crew<H> {
     /// Joins the threads that have ended. A thread that leaves calls this, since there may be no
     /// new one to join those before it. So at most one is left unjoined.
     pub fn join_finished(&self) {
-        let finished = take_finished(&mut self.threads.lock());
+        let finished = take_finished(&mut self.handles.lock());
         join_all(finished);
     }
 
     /// Joins all threads, up to the deadline. Returns true if all have ended.
     pub fn join(&self, deadline: Option<Instant>) -> bool {
-        let threads = std::mem::take(&mut *self.threads.lock());
+        let threads = std::mem::take(&mut *self.handles.lock());
         match deadline {
             Some(deadline) => join_until(threads, deadline),
             None => {
@@ -160,11 +160,11 @@ impl<H: Host> Crew<H> {
         }
     }
 
-    /// Drops what the end leaves behind, if it has come. Only the crew's own threads do so: a
+    /// Drops what the end leaves behind, if it has come. Only the host's own threads do so: a
     /// destructor that stops the consumer then does not wait for itself.
     pub(crate) fn clear_up(&self) {
         let Some(host) = self.host.upgrade() else { return };
-        if let Some(garbage) = host.with_roster(|roster, _| roster.clear_up()) {
+        if let Some(garbage) = host.with_registry(|registry, _| registry.clear_up()) {
             host.clear_up();
             drop_guarded(garbage);
         }
@@ -173,7 +173,7 @@ impl<H: Host> Crew<H> {
     /// Counts a member out. The last one releases the name.
     pub(crate) fn leave(&self) {
         let Some(host) = self.host.upgrade() else { return };
-        let Left { over, gone, last, name } = host.with_roster(Roster::leave);
+        let Left { over, gone, last, name } = host.with_registry(ThreadRegistry::leave);
         if gone {
             self.tell_gone();
         }
@@ -189,16 +189,16 @@ impl<H: Host> Crew<H> {
 
     pub fn leave_as_owner(&self) {
         if let Some(host) = self.host.upgrade() {
-            host.with_roster(|roster, _| roster.owner_leaves());
+            host.with_registry(|registry, _| registry.owner_leaves());
         }
         self.leave();
     }
 
     /// Waits until all threads are gone and the owner would not have to wait. Returns false at the
-    /// deadline. Must not be called on a thread of this crew.
+    /// deadline. Must not be called on one of these threads.
     pub fn wait_gone<S>(&self, state: &mut MutexGuard<'_, S>, deadline: Option<Instant>) -> bool
     where
-        S: AsRef<Roster>,
+        S: AsRef<ThreadRegistry>,
     {
         let mut timed_out = false;
         loop {
@@ -212,12 +212,12 @@ impl<H: Host> Crew<H> {
 
     #[cfg(all(feature = "seam", feature = "testing"))]
     pub fn running(&self) -> usize {
-        self.threads.lock().iter().filter(|thread| !thread.is_finished()).count()
+        self.handles.lock().iter().filter(|thread| !thread.is_finished()).count()
     }
 
     #[cfg(any(test, all(feature = "seam", feature = "testing")))]
     pub fn unjoined(&self) -> usize {
-        self.threads.lock().len()
+        self.handles.lock().len()
     }
 }
 
@@ -236,8 +236,8 @@ impl<H: Host> Drop for Leaving<H> {
         if std::thread::panicking() {
             host.thread_panicked();
         }
-        host.crew().clear_up();
-        host.crew().leave();
+        host.threads().clear_up();
+        host.threads().leave();
     }
 }
 
@@ -248,8 +248,8 @@ trait Mourns: Send + Sync {
 
 impl<H: Host> Mourns for H {
     fn thread_is_gone(&self) {
-        if self.with_roster(|roster, _| roster.thread_is_gone()) {
-            self.crew().tell_gone();
+        if self.with_registry(|registry, _| registry.thread_is_gone()) {
+            self.threads().tell_gone();
         }
     }
 }
@@ -264,7 +264,7 @@ thread_local! {
 impl Alive {
     /// Counts a thread that is about to start.
     fn expect<H: Host>(host: &Arc<H>) -> Self {
-        host.with_roster(|roster, _| roster.thread_begins());
+        host.with_registry(|registry, _| registry.thread_begins());
         let host: Weak<H> = Arc::downgrade(host);
         Self(host)
     }

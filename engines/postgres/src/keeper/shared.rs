@@ -16,7 +16,7 @@ use waterline::Tenure;
 /// Rings the part of this process that listens to a channel.
 pub(super) type OnNotify = Arc<dyn Fn() + Send + Sync>;
 
-pub(super) struct Desk {
+pub(super) struct KeeperShared {
     pub(super) dial: Dial,
     pub(super) sql: Arc<Sql>,
     pub(super) options: PgOptions,
@@ -66,7 +66,7 @@ impl NameLease {
     }
 }
 
-impl Desk {
+impl KeeperShared {
     pub(super) fn new(dial: Dial, sql: Arc<Sql>, options: PgOptions) -> Arc<Self> {
         let (work, news, moved, end) = (Mutex::default(), Notify::new(), Notify::new(), Notify::new());
         Arc::new(Self { dial, sql, options, work, news, moved, end })
