@@ -10,7 +10,7 @@ use crate::base::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering};
 use crate::base::{Error, error::describe, time::Now};
 use crate::observe::{Told, observers::Observers};
 use crate::progress::SaveBackend;
-use crate::reader::ReadRuns;
+use crate::reader::{ReadRuns, Reads};
 use crate::source::wakeup::Bell;
 use crate::source::watermark::{Listener, Watermark};
 use crate::threads::{Host, ThreadRegistry, Threads, stopping::Stopping, workers::Wake};
@@ -127,6 +127,11 @@ impl Driver {
     /// Lets workers read from this source.
     pub(crate) fn set_source(&self, source: Arc<dyn ReadRuns>) {
         self.core.lock().reading.runs = Some(source);
+    }
+
+    /// Lets several reads be under way at once.
+    pub(crate) fn set_reads(&self, reads: Arc<Reads>) {
+        self.core.lock().reading.reads = Some(reads);
     }
 
     /// Begins, and carries out the first actions of the window.

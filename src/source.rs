@@ -1,7 +1,7 @@
 //! Sources of jobs: the trait, gates, a source in memory, and the wake-up that a source rings.
 
 use crate::base::time::{self, Coarse};
-use crate::base::{BoxError, Index};
+use crate::base::{BoxError, Index, config::DEFAULT_POLL, retry::Retry};
 use crate::source::{wakeup::Wakeup, watermark::Watermark};
 use core::time::Duration;
 use std::ops::RangeInclusive;
@@ -12,6 +12,8 @@ mod asynchronous;
 pub(crate) mod bound;
 mod confirmed;
 mod forward;
+#[cfg(feature = "tokio")]
+mod futures;
 mod gate;
 mod gated;
 mod memory;
@@ -20,15 +22,23 @@ pub(crate) mod wakeup;
 pub(crate) mod watermark;
 
 #[cfg(feature = "tokio")]
+pub(crate) use asynchronous::unanswered;
+#[cfg(feature = "tokio")]
 pub use asynchronous::{AsyncJobs, OnRuntime};
 pub use confirmed::Confirmed;
 pub(crate) use forward::forward;
+#[cfg(feature = "tokio")]
+pub(crate) use futures::Futures;
 pub use gate::Gate;
 pub use gated::Gated;
 pub(crate) use gated::{Keeper, Rings};
 pub use memory::MemoryJobs;
 pub use sparse::{Item, Sparse, SparseError};
 pub(crate) use sparse::{Steps, next_of};
+
+/// The pauses before a job that should exist is read again. It is usually there a moment later: a
+/// node shows its head before the body.
+pub(crate) const MISSING: Retry = Retry::exponential(Duration::from_millis(20), DEFAULT_POLL);
 
 /// When the default [`Jobs::read`] returns what it has, so that a source which takes a second for
 /// each job does not keep the workers waiting for a whole run.
@@ -43,11 +53,12 @@ const READ_PATIENCE: coarsetime::Duration = coarsetime::Duration::from_millis(10
 /// can still be replaced, the source must show only those that no longer can.
 ///
 /// The consumer calls these methods from one thread at a time and with no lock held, so they may
-/// block, and may call the [`Handle`](crate::Handle). After an error or a panic it calls again: at
-/// once, and after a [back-off](crate::Builder::source_retry) if calls fail in a row. Jobs that
-/// were read before run meanwhile. A call that may hang needs a
-/// [timeout](crate::Builder::source_timeout). With the feature `testing`,
-/// `waterline::testing::JobsSuite` checks a source of yours.
+/// block, and may call the [`Handle`](crate::Handle). With
+/// [`max_reading`](crate::Builder::max_reading) several reads are under way at once, never two of
+/// one index. After an error or a panic it calls again: at once, and after a
+/// [back-off](crate::Builder::source_retry) if calls fail in a row. Jobs that were read before run
+/// meanwhile. A call that may hang needs a [timeout](crate::Builder::source_timeout). With the
+/// feature `testing`, `waterline::testing::JobsSuite` checks a source of yours.
 ///
 /// ```
 /// use waterline::{BoxError, Index, Jobs};
@@ -330,6 +341,13 @@ pub trait Jobs: Send + Sync + 'static {
     /// ```
     fn call_timeout(&self, after: Option<Duration>) -> Option<Duration> {
         let _ = after;
+        None
+    }
+
+    /// Returns the calls of this source as futures, if it has them. Only sources of this crate do.
+    #[cfg(feature = "tokio")]
+    #[doc(hidden)]
+    fn futures(&self) -> Option<Futures<'_, Self::Job>> {
         None
     }
 

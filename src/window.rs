@@ -146,6 +146,8 @@ pub struct Window {
     fetched_again: bool,
     /// How many more jobs may be read, by their weight.
     room: u64,
+    /// The read-ahead that several reads at once need.
+    least_read_ahead: u64,
     announce: Option<RangeInclusive<Index>>,
     paused: bool,
     /// True if too much waits for a save.

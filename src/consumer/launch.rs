@@ -7,6 +7,7 @@ use super::acquire::{Acquired, Keeps, acquire, subscribe};
 use super::builder::{Builder, OnProcessed};
 use super::inspect::{Inspected, Unstarted, Wanted, inspect};
 use super::recover::{Going, recover};
+use super::source::Reading;
 use crate::base::Error;
 use crate::base::clock::{Clock, Waits};
 use crate::base::config::{self, OnExhausted};
@@ -18,7 +19,7 @@ use crate::notifier::notify;
 use crate::observe::metrics;
 use crate::observe::observers::Observers;
 use crate::progress::{Commits, Progress, SaveBackend, note_log, shared_writer};
-use crate::reader::{Reader, SharedSource, Source};
+use crate::reader::{Reader, Reads, SharedSource, Source};
 use crate::run::Runner;
 use crate::run::mode::{Mode, Settings};
 use crate::saver::{self, SaverThread, saver};
@@ -37,6 +38,7 @@ pub(super) struct Assembled<P> {
     pub(super) source: Arc<dyn Source>,
     /// The pause between two polls of a source that does not ring.
     pub(super) poll_every: Option<Duration>,
+    pub(super) reading: Reading,
     pub(super) on_processed: Option<OnProcessed>,
 }
 
@@ -141,6 +143,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let log = inspected.log.as_ref().map(|log| (log.log.name(), log.store));
         note_log(&mut self.progress, log)?;
         let mut window = acquired.window(inspected.next, checked.limits);
+        window.widen_read_ahead(self.max_reading as u64);
         if let Some(index) = self.stop_at {
             window.stop_at(index);
         }
@@ -194,6 +197,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let Opened { acquired, inspected, window, recovered } = opened;
         let Inspected { watermark, met, subscribed, next, .. } = inspected;
         let mut core = self.equip(window, checked, watermark.name());
+        let reading = self.reading();
         let Self { jobs, progress, clock, poll_every, on_processed, attempt_timeout, .. } = self;
         core.gates.meet(met);
         core.tenancy.fence = acquired.fence;
@@ -211,14 +215,14 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         driver.listen();
         let poll_every = poll_every.or((!subscribed).then_some(config::DEFAULT_POLL));
         let source = Arc::new(SharedSource::new(jobs, clock));
-        Assembled { driver, timed: attempt_timeout.is_some(), saver, source, poll_every, on_processed }
+        Assembled { driver, timed: attempt_timeout.is_some(), saver, source, poll_every, reading, on_processed }
     }
 }
 
 /// Starts the threads: the saver, the notifier, the first worker, and last the reader, which brings
 /// the first job.
 pub(super) fn spawn<P: Progress>(assembled: Assembled<P>, unstarted: &Unstarted) -> Result<(), Error> {
-    let Assembled { driver, timed, saver, source, poll_every, on_processed } = assembled;
+    let Assembled { driver, timed, saver, source, poll_every, reading, on_processed } = assembled;
     if let Some(saver) = saver {
         // Without the saver, the save that closes the life never comes, and the end must not wait
         // for it.
@@ -237,9 +241,14 @@ pub(super) fn spawn<P: Progress>(assembled: Assembled<P>, unstarted: &Unstarted)
     // progress holds the consumer.
     driver.heed(&unstarted.tenure);
     let (port, bell) = (driver.clone(), unstarted.bell.clone());
+    let reads = (reading.calls > 1).then(|| {
+        let timeout = source.timeout_of_futures();
+        Arc::new(Reads::new(reading.calls, reading.retry, timeout, bell.clone(), source.clock().clone()))
+    });
+    reads.iter().for_each(|reads| driver.set_reads(reads.clone()));
     // The thread builds the reader on its own stack: the values that a thread starts with take
     // memory on the heap.
-    driver.spawn("wl-reader", Box::new(move || Reader::new(source, port, bell, poll_every).run()))
+    driver.spawn("wl-reader", Box::new(move || Reader::new(source, port, bell, poll_every).with_reads(reads).run()))
 }
 
 /// A progress that was handed to the part that saves.

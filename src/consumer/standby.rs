@@ -203,6 +203,7 @@ where
         // No other consumer has the name now, so these metrics are this one's.
         #[cfg(feature = "metrics")]
         self.metrics.into_iter().for_each(|metrics| metrics.begin(inspected.watermark.name()));
+        let reading = builder.reading();
         let Builder { jobs, progress, clock, poll_every, on_processed, attempt_timeout, .. } = builder;
         let pool = driver.pool(runner(&driver, checked.settings));
         let source: Arc<dyn Source> = Arc::new(SharedSource::new(jobs, clock.clone()));
@@ -230,7 +231,7 @@ where
         driver.listen();
         let poll_every = poll_every.or((!inspected.subscribed).then_some(config::DEFAULT_POLL));
         let timed = attempt_timeout.is_some();
-        let assembled = Assembled { driver: driver.clone(), timed, saver, source, poll_every, on_processed };
+        let assembled = Assembled { driver: driver.clone(), timed, saver, source, poll_every, reading, on_processed };
         if let Err(error) = spawn(assembled, &unstarted) {
             return driver.fail_late(error);
         }

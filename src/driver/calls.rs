@@ -5,17 +5,14 @@
 //! jobs, and reads of one failed job. So a job that can never be read is not asked for all the time
 //! because others can, and slows down no other.
 
-use crate::base::{config::DEFAULT_POLL, retry::Retry, time::Now};
+use crate::base::{retry::Retry, time::Now};
 use crate::observe::status::SourceCalls;
+use crate::source::MISSING;
 use std::time::{Duration, Instant};
 
 /// The default back-off after calls that failed in a row.
 pub(crate) const SOURCE_RETRY: Retry =
     Retry::exponential(Duration::from_millis(50), Duration::from_secs(5)).jitter(0.2);
-
-/// The pauses before a job that should exist is read again. It is usually there a moment later: a
-/// node shows its head before the body.
-const MISSING: Retry = Retry::exponential(Duration::from_millis(20), DEFAULT_POLL);
 
 pub(crate) struct Calls {
     retry: Retry,
@@ -44,6 +41,12 @@ impl Calls {
     /// Counts a call that returned.
     pub(super) fn returned(&mut self) {
         self.made += 1;
+    }
+
+    /// Counts a call that was made again by itself.
+    pub(super) fn failed_beside(&mut self, failed: bool) {
+        self.made += 1;
+        self.failed += u64::from(failed);
     }
 
     pub(super) fn answered(&mut self) {

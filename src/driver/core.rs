@@ -9,7 +9,12 @@ use super::failed_jobs::{FailedJobs, ParkedNews, Recovered};
 use super::outbox::{Ctx, Ending, Outbox, Wakes};
 use super::waiters::{Announcing, Waiters};
 use super::{
-    explain::View, flights::Flight, reading::Reading, running::Running, saving::Saving, tenure::Tenancy,
+    explain::View,
+    flights::Flight,
+    reading::{Caller, Reading},
+    running::Running,
+    saving::Saving,
+    tenure::Tenancy,
     watching::Watching,
 };
 use crate::base::{BoxError, Index, caught::Caught, clock::Clock, guard::Guarded, retry::Retry, sync::Arc, time::Now};
@@ -123,9 +128,12 @@ impl Core {
             wakes.reader = true;
         }
         wakes.hurry |= self.saving.hurries(&self.window);
-        let (window, failures, has_turn) = (&self.window, &self.failed_jobs.failures, self.has_turn());
+        let caller = self.reading.caller(&self.workers, &self.window, now.get());
+        wakes.reader |= caller == Caller::Reader;
+        let has_other_work = self.has_turn() || caller == Caller::Worker;
+        let (window, failures) = (&self.window, &self.failed_jobs.failures);
         let batches = &mut self.running.batches;
-        wakes.worker = self.workers.wake(self.reading.supervises, has_turn, || match batches {
+        wakes.worker = self.workers.wake(self.reading.supervises, has_other_work, || match batches {
             None => demand(window),
             Some(batches) => Demand { runnable: batches.want_thread(window, failures, || now.get()), ..demand(window) },
         });

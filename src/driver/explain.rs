@@ -304,20 +304,21 @@ impl View<'_> {
         if !self.reading.seen {
             return Some(elapsed.unwrap_or_default());
         }
-        elapsed.filter(|_| known && self.reading.call.is_none() && index >= window.unread_from())
+        elapsed.filter(|_| known && self.reading.since().is_none() && index >= window.unread_from())
     }
 
     /// Returns how long a call into the source has taken, if that is too long.
     fn source_silence(&self, at: &StatusTime<'_>) -> Option<Duration> {
-        at.silence(self.reading.call.into_iter().chain(self.reading.look).min())
+        at.silence(self.reading.since().into_iter().chain(self.reading.look).min())
     }
 
     /// Returns how long the source has been failing, if that is the reason.
     fn source_fails_for(&self, blocked: &Blocked, now: &Now) -> Option<Duration> {
         let (Blocked::Source { index, .. } | Blocked::Missing { index }) = blocked else { return None };
-        let Reading { looks, news, call, look, .. } = self.reading;
+        let Reading { looks, news, look, .. } = self.reading;
+        let call = self.reading.since();
         let again = self.failed_jobs.failures.waiting(*index).and_then(|failed| failed.in_vain.since);
-        let since = [looks.since, news.since, again, *call, *look].into_iter().flatten().min();
+        let since = [looks.since, news.since, again, call, *look].into_iter().flatten().min();
         Some(since.map_or(Duration::ZERO, |since| now.get().saturating_duration_since(since)))
     }
 

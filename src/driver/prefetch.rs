@@ -74,6 +74,10 @@ impl Prefetch {
     }
 
     fn append(&mut self, read: &mut dyn Payloads, jobs: usize) {
+        if jobs == 0 {
+            // A list without jobs may have been made where their type is unknown.
+            return;
+        }
         match &mut self.new {
             Some(new) => new.append(read, jobs),
             None => self.new = Some(read.split_first(jobs)),

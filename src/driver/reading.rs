@@ -3,7 +3,7 @@
 use super::calls::{Calls, InVain};
 use super::{failed_jobs::Unread, prefetch::Prefetch};
 use crate::base::{BoxError, guard::drop_guarded, sync::Arc};
-use crate::reader::{Ask, Payloads, ReadRuns};
+use crate::reader::{Ask, Payloads, ReadRuns, Reads};
 use crate::threads::workers::Workers;
 use crate::window::Window;
 use std::time::Instant;
@@ -64,6 +64,18 @@ pub(crate) struct Reading {
     pub(crate) prefetch: Prefetch,
     /// The source, for workers that read.
     pub(crate) runs: Option<Arc<dyn ReadRuns>>,
+    /// Several reads at once, if that is set.
+    pub(crate) reads: Option<Arc<Reads>>,
+    /// How many workers make calls.
+    pub(super) helpers: usize,
+}
+
+/// Who makes a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Caller {
+    None,
+    Worker,
+    Reader,
 }
 
 impl Reading {
@@ -90,6 +102,33 @@ impl Reading {
         Some(run)
     }
 
+    /// Returns since when the call has been under way that the consumer waits for.
+    pub(super) fn since(&self) -> Option<Instant> {
+        match &self.reads {
+            Some(reads) => reads.since(),
+            None => self.call,
+        }
+    }
+
+    /// Returns who is to make one of several calls into a source of functions: a worker without a
+    /// job, of which one stays free for a job, or the reader, which then can do nothing else.
+    #[inline]
+    pub(super) fn caller(&self, workers: &Workers, window: &Window, now: Instant) -> Caller {
+        match self.reads.as_ref().filter(|reads| reads.are_functions()) {
+            Some(reads) if !window.is_stopping() && !window.has_ended() => {
+                let busy = self.helpers + window.in_flight();
+                if busy + 1 < workers.most(window.limits().max_processing) {
+                    if reads.has_call(now) { Caller::Worker } else { Caller::None }
+                } else if reads.is_awaited(now) {
+                    Caller::Reader
+                } else {
+                    Caller::None
+                }
+            }
+            _ => Caller::None,
+        }
+    }
+
     pub(super) fn leaves_to_workers(&self, workers: &Workers, window: &Window) -> bool {
         // With a fixed number of threads, none can replace one that reads.
         self.quick && self.supervises && workers.fixed.is_none() && !window.is_stopping()
@@ -110,7 +149,7 @@ impl Reading {
 
     /// Tells the window how many jobs fit into the remaining memory.
     pub(super) fn fit_prefetch(&mut self, window: &mut Window) {
-        let room = self.prefetch.fit(window.limits().read_ahead());
+        let room = self.prefetch.fit(window.read_ahead());
         window.set_room(room);
     }
 }

@@ -3,6 +3,8 @@
 
 use crate::base::sync::{Arc, Ordering};
 use crate::base::{BoxError, Index};
+#[cfg(feature = "tokio")]
+use crate::source::futures::Futures;
 use crate::source::{
     Jobs, Sparse, confirmed::Confirmed, forward, gate::Gate, gated::Gated, sparse::dense_run, wakeup::Wakeup,
 };
@@ -11,7 +13,7 @@ use std::ops::RangeInclusive;
 impl<J: Jobs + ?Sized> Jobs for Arc<J> {
     type Job = J::Job;
 
-    forward!(self: (**self) => first, head, at_index, read, read_sparse, weight, subscribe, gate, waits_for, call_timeout);
+    forward!(self: (**self) => first, head, at_index, read, read_sparse, weight, subscribe, gate, waits_for, call_timeout, futures);
 }
 
 impl<J: Jobs> Confirmed<J> {
@@ -50,12 +52,18 @@ impl<J: Jobs> Jobs for Confirmed<J> {
         dense_run(&run, most, into)?;
         self.within(run)?.map_or(Ok(()), |run| self.jobs.read_sparse(run, most, into))
     }
+
+    /// Shows nothing above the last head, which the consumer asked for.
+    #[cfg(feature = "tokio")]
+    fn futures(&self) -> Option<Futures<'_, J::Job>> {
+        Some(self.jobs.futures()?.below(self.shown.load(Ordering::Relaxed)))
+    }
 }
 
 impl<J: Jobs> Jobs for Gated<J> {
     type Job = J::Job;
 
-    forward!(self: self.jobs => first, head, at_index, read, read_sparse, weight, waits_for, call_timeout);
+    forward!(self: self.jobs => first, head, at_index, read, read_sparse, weight, waits_for, call_timeout, futures);
 
     fn subscribe(&self, wakeup: Wakeup) -> bool {
         let subscribed = self.jobs.subscribe(wakeup.clone());

@@ -2,6 +2,7 @@
 
 use crate::base::sync::{Arc, Mutex};
 use crate::base::{BoxError, Index, time};
+use crate::source::futures::{Call, Futures, ReadFutures};
 use crate::source::{Gate, Jobs, READ_PATIENCE, Sparse, forward, sparse::dense_run, wakeup::Wakeup};
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -24,9 +25,11 @@ const UNDRIVEN: &str = "the source has not said for 10 s where it begins: if thi
 ///
 /// The rules are those of [`Jobs`]. The consumer makes one call at a time, ahead of the jobs that
 /// run (prefetch), from a thread of its own, which waits for the answer. So a slow source holds up
-/// no job that was read. A call without an answer within 30 s is dropped, and counts as failed:
-/// [`Builder::source_timeout`](crate::Builder::source_timeout) sets another time. A call without an
-/// answer when the consumer ends is dropped too, so a hanging call holds up no stop.
+/// no job that was read. [`Builder::max_reading`](crate::Builder::max_reading) lets many reads be
+/// under way at once, as tasks of the runtime. A call without an answer within 30 s is dropped, and
+/// counts as failed: [`Builder::source_timeout`](crate::Builder::source_timeout) sets another time.
+/// A call without an answer when the consumer ends is dropped too, so a hanging call holds up no
+/// stop.
 ///
 /// ```
 /// use waterline::{AsyncJobs, BoxError, Consumer, Index, MemoryProgress};
@@ -87,7 +90,8 @@ pub trait AsyncJobs: Send + Sync + 'static {
 
     /// Reads a run of consecutive jobs in one call; see [`Jobs::read`].
     ///
-    /// Implement it if one request can bring many jobs, or several requests can run at a time. The
+    /// Implement it if one request can bring many jobs. (For many requests at a time, set
+    /// [`max_reading`](crate::Builder::max_reading).) The
     /// default awaits [`at_index`](Self::at_index) for one job after the other, and returns after
     /// the first answer that comes later than 10 ms.
     ///
@@ -213,10 +217,7 @@ impl<J: AsyncJobs> OnRuntime<J> {
             }
             match until.map(|until| until.saturating_duration_since(time::now())) {
                 Some(Duration::ZERO) if limit < patience => return Err(UNDRIVEN.into()),
-                Some(Duration::ZERO) => {
-                    let help = "the call was dropped; if calls may take longer, raise source_timeout";
-                    return Err(format!("it has not answered within {patience:.1?}, so {help}").into());
-                }
+                Some(Duration::ZERO) => return Err(unanswered(patience)),
                 Some(left) => std::thread::park_timeout(left),
                 None => std::thread::park(),
             }
@@ -230,6 +231,27 @@ impl<J: AsyncJobs> OnRuntime<J> {
     fn is_over(&self) -> bool {
         let wakeups = self.wakeups.lock();
         !wakeups.is_empty() && wakeups.iter().all(Wakeup::is_stale)
+    }
+}
+
+/// Returns the error of a call that was dropped after this time.
+pub(crate) fn unanswered(after: Duration) -> BoxError {
+    let help = "the call was dropped; if calls may take longer, raise source_timeout";
+    format!("it has not answered within {after:.1?}, so {help}").into()
+}
+
+impl<J: AsyncJobs> ReadFutures<J::Job> for J {
+    fn first(&self) -> Call<'_, Index> {
+        Box::pin(AsyncJobs::first(self))
+    }
+
+    fn read_sparse<'a>(
+        &'a self,
+        run: RangeInclusive<Index>,
+        most: usize,
+        into: &'a mut Sparse<J::Job>,
+    ) -> Call<'a, ()> {
+        Box::pin(AsyncJobs::read_sparse(self, run, most, into))
     }
 }
 
@@ -292,6 +314,10 @@ impl<J: AsyncJobs> Jobs for OnRuntime<J> {
     }
 
     forward!(self: self.jobs => weight, gate, waits_for);
+
+    fn futures(&self) -> Option<Futures<'_, J::Job>> {
+        Some(Futures::new(&self.runtime, &self.jobs))
+    }
 
     fn call_timeout(&self, after: Option<Duration>) -> Option<Duration> {
         let mut patience = self.patience.lock();

@@ -58,6 +58,12 @@ macro_rules! forward {
             $jobs.call_timeout(after)
         }
     };
+    (@ futures $this:ident $jobs:expr) => {
+        #[cfg(feature = "tokio")]
+        fn futures(&$this) -> Option<$crate::source::futures::Futures<'_, Self::Job>> {
+            $jobs.futures()
+        }
+    };
     (@ waits_for $this:ident $jobs:expr) => {
         fn waits_for(&$this) -> Option<String> {
             $jobs.waits_for()

@@ -41,6 +41,21 @@ struct List {
     all: Vec<(usize, Index)>,
 }
 
+impl Steps {
+    /// Makes an answer begin with `at`, above its first index. False if a job is there before.
+    pub(crate) fn begin_at(&mut self, at: Index) -> bool {
+        let Some(list) = &mut self.0 else { return false };
+        match list.all.first() {
+            Some((0, end)) if *end > at => true,
+            Some((0, end)) if *end == at => {
+                list.all.remove(0);
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
 impl std::ops::Deref for Steps {
     type Target = [(usize, Index)];
 

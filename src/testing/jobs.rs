@@ -47,7 +47,8 @@ type Change<'a, J> = Box<dyn Fn(&J, u64) + 'a>;
 ///   there may be gaps, and a gap never becomes a job.
 /// * A source that took the [`Wakeup`](crate::Wakeup) rings every consumer when a job appears.
 /// * Calls from several threads agree, and so do calls through an `Arc`.
-/// * A [`Consumer`](crate::Consumer) on it handles each job once.
+/// * A [`Consumer`](crate::Consumer) on it handles each job once, also with several
+///   [reads at once](crate::Builder::max_reading).
 ///
 /// ```
 /// use waterline::testing::JobsSuite;
@@ -182,7 +183,9 @@ impl<'a, J: Jobs<Job: PartialEq + fmt::Debug>> JobsSuite<'a, J> {
         }
         self.growing()?;
         self.pruned()?;
-        watched::consumed(&self.made(SOME), &known, self.patience)?;
+        for reads in [1, 4] {
+            watched::consumed(&self.made(SOME), &known, reads, self.patience)?;
+        }
         if let Some(extend) = &self.extend {
             for count in [SOME, 0].into_iter().filter(|count| self.sized || *count > 0) {
                 let jobs = self.made(count);

@@ -330,7 +330,7 @@ impl Workers {
     }
 
     #[inline]
-    fn most(&self, limit: usize) -> usize {
+    pub(crate) fn most(&self, limit: usize) -> usize {
         self.most_beside(limit, self.reading)
     }
 

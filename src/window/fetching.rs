@@ -6,6 +6,16 @@ use crate::base::Index;
 use core::ops::RangeInclusive;
 
 impl Window {
+    /// Lets at least this many jobs be read that have not started.
+    pub(crate) fn widen_read_ahead(&mut self, jobs: u64) {
+        self.least_read_ahead = jobs;
+    }
+
+    /// Returns the read-ahead (prefetch): the most jobs that are read and not yet started.
+    pub(crate) fn read_ahead(&self) -> u64 {
+        self.limits.read_ahead().max(self.least_read_ahead)
+    }
+
     /// Sets how many more jobs may be read, by their weight. One more is read if no read job can
     /// start.
     pub fn set_room(&mut self, jobs: u64) {
@@ -87,6 +97,11 @@ impl Window {
         Some(run)
     }
 
+    /// True if failed jobs wait to be read again.
+    pub(crate) fn has_due(&self) -> bool {
+        self.retries.has_due()
+    }
+
     /// Returns the number of jobs that are read and have not started.
     #[inline]
     fn idle(&self) -> u64 {
@@ -99,7 +114,7 @@ impl Window {
         if !self.has_unread() {
             return None;
         }
-        let most = self.limits.read_ahead();
+        let most = self.read_ahead();
         // Half is kept for retries, so that they are read in runs, too.
         let share = if self.retries.has_due() || self.retries.can_start() { most / 2 } else { most };
         // Waits until half of the share is used up, so that the source is read in runs.
@@ -125,7 +140,7 @@ impl Window {
             // Nothing else may start, so it is read even without room.
             return Some(run);
         }
-        let (most, retries) = (self.limits.read_ahead(), self.retries.len_read());
+        let (most, retries) = (self.read_ahead(), self.retries.len_read());
         let room = (most / 2).saturating_sub(retries).min(most.saturating_sub(self.idle())).min(self.room);
         // One retry is always read, even without room: all buffered jobs may be blocked behind it.
         let count = if self.retries.can_start() { room } else { room.max(1) };

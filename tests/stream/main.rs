@@ -4,6 +4,7 @@
 mod ancestor;
 #[cfg(feature = "tokio")]
 mod asynchronous;
+mod at_once;
 mod batched;
 mod ended;
 mod ends;

@@ -139,7 +139,10 @@ mod tests {
                 let weights = Weights::equal(jobs, 1);
                 let then = Then::Unasked;
                 let (jobs, steps) = (<dyn Payloads>::new(vec![(); jobs]), Steps::default());
-                core.fetched(Fetched { jobs, steps, weights, then, quick: false, ended: self.now }, &now);
+                core.fetched(
+                    Fetched { jobs, steps, weights, then, quick: false, ended: self.now, failures: Vec::new() },
+                    &now,
+                );
                 return true;
             }
             let Some(run) = core.hand_out(&now) else { return false };

@@ -5,8 +5,8 @@ use crate::base::sync::{Arc, Ordering, spin_until};
 use crate::base::time::{Coarse, Now};
 use crate::commit::changes::Changes;
 use crate::driver::core::{Core, demand};
-use crate::driver::{Driver, effects, flights::Flight, outbox::Wakes, whole::CoreGuard};
-use crate::reader::{Ask, ReadRuns};
+use crate::driver::{Driver, effects, flights::Flight, outbox::Wakes, reading::Caller, whole::CoreGuard};
+use crate::reader::{Ask, ReadRuns, Reads};
 use crate::run::worker::{Job, Report};
 use crate::run::{Delivery, Ticket};
 use crate::threads::workers::Idle;
@@ -32,6 +32,8 @@ pub(super) enum Found {
 pub(super) enum Rest {
     /// It carries out the wakes that other threads wait for, and then looks again.
     CarryOut,
+    /// It makes one of several calls into the source.
+    Read(Arc<Reads>, Arc<dyn ReadRuns>),
     /// It spins for some microseconds.
     Spin,
     /// It sleeps until it is woken, or until this time on the machine's clock.
@@ -53,6 +55,12 @@ impl Core {
     pub(super) fn rest(&mut self, search: &mut Search, wakes: &Wakes, now: &Now) -> Rest {
         if let Some(rest) = self.stay_awake(search, wakes) {
             return rest;
+        }
+        if self.reading.caller(&self.workers, &self.window, now.get()) == Caller::Worker
+            && let (Some(reads), Some(source)) = (self.reading.reads.clone(), self.reading.runs.clone())
+        {
+            self.reading.helpers += 1;
+            return Rest::Read(reads, source);
         }
         match self.workers.idle(demand(&self.window), search.slept, || now.of_machine()) {
             Idle::Sleep(until) => Rest::Sleep(until),
@@ -135,6 +143,15 @@ impl Driver {
                 spin_until(|| self.spinner_woken.swap(false, Ordering::Acquire));
                 core = self.core.lock();
                 core.workers.expects_no_more();
+                Some(core)
+            }
+            Rest::Read(reads, source) => {
+                drop(core);
+                search.slept = false;
+                reads.call_one(&*source, self.clock.now());
+                drop_guarded(source);
+                core = self.core.lock();
+                core.reading.helpers -= 1;
                 Some(core)
             }
             Rest::CarryOut => {

@@ -8,7 +8,7 @@ mod gaps;
 use crate::base::time::{self, Now};
 use crate::base::{BoxError, Error, Index, caught::Caught, guard::drop_guarded, sync::Arc};
 use crate::driver::calls::{InVain, after};
-use crate::driver::reading::{Bounding, Surplus};
+use crate::driver::reading::{Bounding, Caller, Surplus};
 use crate::driver::{Driver, core::Core, failed_jobs::Unread, prefetch::Sorted, watching::is_caught_up};
 use crate::observe::{Event, EventKind};
 use crate::reader::{Ask, Beyond, Due, Fetched, Look, Order, Outcome, Payloads, ReadPort, ReadRuns, Then, Weights};
@@ -50,11 +50,14 @@ impl Core {
             return Order::Look;
         }
         if let Some(run) = self.reading.take_fetch(now.get()) {
-            return Order::Read(run);
+            let Some(reads) = &self.reading.reads else { return Order::Read(run) };
+            return Order::Start(reads.ask(run));
         }
         self.reading.supervises = true;
         self.workers.supervised_from(now.of_machine());
-        Order::Wait(self.failed_jobs.failures.next_due().into_iter().chain(self.reading.read_again).min())
+        let reads = self.reading.reads.as_ref().and_then(|reads| reads.deadline(self.window.has_due()));
+        let due = self.failed_jobs.failures.next_due();
+        Order::Wait(due.into_iter().chain(self.reading.read_again).chain(reads).min())
     }
 
     /// Supervises the workers for the reader. Returns the time until the next look, if any.
@@ -135,6 +138,19 @@ impl Core {
         }
     }
 
+    /// Returns what several reads have brought, if that is what the fetch under way waits for.
+    fn delivered(&self, now: Instant) -> Option<Fetched> {
+        self.reading.reads.as_ref()?.deliver(self.window.has_due(), now)
+    }
+
+    /// Takes in failures of calls that were made again by themselves.
+    fn tell_failures(&mut self, failures: Vec<(Index, Fetched)>, now: &Now) {
+        for (index, Fetched { then, .. }) in failures {
+            self.reading.calls.failed_beside(matches!(then, Then::Failed(_)));
+            self.tell_unread(index, &then, Duration::ZERO, now);
+        }
+    }
+
     /// Takes in the result of the fetch under way. Returns late jobs and used values, to drop.
     pub(crate) fn fetched(&mut self, fetched: Fetched, now: &Now) -> Surplus {
         let asked = self.reading.fetch.map_or(self.window.lowest_undone(), |run| run.first);
@@ -142,7 +158,15 @@ impl Core {
         let again = self.failed_jobs.failures.waiting(asked).is_some();
         let next = fetched.next(asked);
         let brought = !fetched.is_empty();
-        let Fetched { mut jobs, steps, weights, then, quick, .. } = fetched;
+        let Fetched { mut jobs, steps, weights, then, quick, failures, .. } = fetched;
+        if !failures.is_empty() {
+            self.tell_failures(failures, now);
+        }
+        if let Then::NotYet = then {
+            self.reading.fetch = None;
+            self.window.handle_fetched(0);
+            return Surplus { jobs, error: None };
+        }
         self.reading.quick = quick;
         self.reading.call = None;
         let then = self.without_redriven(then);
@@ -152,7 +176,7 @@ impl Core {
         let pause = self.count_read(outcome, brought, (again, unread_again), now);
         self.tell_unread(next, &then, pause, now);
         let (unread, error) = match then {
-            Then::Unasked => (None, None),
+            Then::Unasked | Then::NotYet => (None, None),
             Then::Missing => (Some(Unread::Missing), None),
             Then::Truncated { next, first } => (Some(Unread::Missing), self.truncated(next, first, now)),
             Then::Failed(failure) => (Some(Unread::Failed(failure.text)), Some(failure.error)),
@@ -219,7 +243,7 @@ impl Core {
     /// Tells of the first job that could not be read.
     fn tell_unread(&mut self, next: Index, then: &Then, pause: Duration, now: &Now) {
         let kind = match then {
-            Then::Unasked | Then::Truncated { .. } => return,
+            Then::Unasked | Then::NotYet | Then::Truncated { .. } => return,
             Then::Missing => EventKind::Missing,
             Then::Failed(_) => EventKind::SourceFailed,
         };
@@ -333,6 +357,7 @@ impl Core {
 impl ReadPort for Driver {
     fn order(&self, fetched: Option<Fetched>, now: &Now, look: Due) -> Order {
         let mut core = self.core.lock();
+        let fetched = fetched.or_else(|| core.delivered(now.get()));
         let surplus = fetched.map(|fetched| core.fetched(fetched, now));
         while core.expire(now.get()) {
             // Other threads need the lock, too.
@@ -393,6 +418,16 @@ impl ReadPort for Driver {
             }
             more
         })
+    }
+
+    fn reads_itself(&self) -> bool {
+        self.step(|core, now| core.reading.caller(&core.workers, &core.window, now.get()) == Caller::Reader)
+    }
+
+    #[cfg(feature = "tokio")]
+    fn as_own_thread(&self, work: &mut dyn FnMut()) {
+        let _own = self.threads.enter();
+        work();
     }
 
     fn look_failed(&self, failure: Caught) -> Option<Instant> {

@@ -264,6 +264,10 @@ mod tests {
         fn read_run(&self, _: crate::reader::Ask) -> Fetched {
             unreachable!("there is no reader")
         }
+
+        fn read_beside(&self, _: crate::reader::Ask) -> Fetched {
+            unreachable!("there is no reader")
+        }
     }
 
     fn takeover(driver: &Arc<Driver>, kept: &Arc<()>, last_processed: Index) -> Takeover {

@@ -92,10 +92,11 @@ pub(super) fn rung<J: Jobs>(jobs: &Arc<J>, push: &dyn Fn(&J), patience: Duration
     Ok(())
 }
 
-/// Checks that a consumer handles each job once, up to the head.
+/// Checks that a consumer handles each job once, up to the head, with so many reads at once.
 pub(super) fn consumed<J: Jobs<Job: PartialEq + fmt::Debug>>(
     jobs: &Arc<J>,
     known: &Known<J::Job>,
+    reads: usize,
     patience: Duration,
 ) -> Checked {
     const ONCE: &str = "a consumer on it handles each job once";
@@ -108,6 +109,7 @@ pub(super) fn consumed<J: Jobs<Job: PartialEq + fmt::Debug>>(
     let (done, finished) = unbounded();
     let consumer = Consumer::builder(jobs.clone(), MemoryProgress::new())
         .max_processing(4)
+        .max_reading(reads)
         .stop_at(last)
         .start(move |job| Ok(done.send((job.index, job.payload)).map_err(|_| "the test has ended")?))
         .or_else(|error| broken(ONCE, error.report()))?;

@@ -8,7 +8,7 @@ use crate::window::{Limits, Window};
 
 fn fetched(jobs: Vec<Index>, weights: Weights, then: Then) -> Fetched {
     let jobs = <dyn Payloads>::new(jobs);
-    Fetched { jobs, steps: Steps::default(), weights, then, quick: false, ended: Instant::now() }
+    Fetched { jobs, steps: Steps::default(), weights, then, quick: false, ended: Instant::now(), failures: Vec::new() }
 }
 
 /// A consumer with this many failed jobs, all of which are due again at once.
