@@ -1,7 +1,7 @@
 //! The embedded store: progress and tables in one database, with one writer.
 
 use crate::base::sync::{Arc, Mutex};
-use crate::base::{Error, config::ConfigError, error::StoreError};
+use crate::base::{Error, config::ConfigError, error::StoreError, structure::shows};
 use crate::commit::{changes::Home, writer::Writer};
 use crate::kv::batch::{Batch, Records};
 use crate::kv::{Family, Kv, LOGS, OURS, SYSTEM, TABLES, memory::MemoryKv};
@@ -189,13 +189,11 @@ impl Store {
         Self { inner: inner.into(), synced, create: options.create, read_only: options.read_only, engine: None }
     }
 
-    /// Returns a handle to the same store with these options.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn with(&self, options: &StoreOptions) -> Self {
         Self { engine: self.engine, ..Self::of(self.inner.clone(), options) }
     }
 
-    /// True if this handle creates a missing progress, log or table.
     pub(crate) fn creates(&self) -> bool {
         self.create && !self.read_only
     }
@@ -242,12 +240,10 @@ impl Store {
         &self.inner.system
     }
 
-    /// Returns one of the store's other families.
     pub(crate) fn family(&self, name: &str) -> Result<Family, Error> {
         family(self.kv(), name, MISSING)
     }
 
-    /// Returns the family of the job logs.
     pub(crate) fn log_items(&self) -> &Family {
         &self.inner.logs
     }
@@ -289,13 +285,7 @@ impl Store {
     }
 }
 
-impl fmt::Debug for Store {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut store = f.debug_struct("Store");
-        store.field("synced", &self.synced).field("create", &self.create).field("read_only", &self.read_only);
-        store.finish_non_exhaustive()
-    }
-}
+shows!(Store, of: synced = of.synced, create = of.create, read_only = of.read_only);
 
 /// The error and the advice for a database that lacks a family of the store.
 const MISSING: (&str, &str) = (

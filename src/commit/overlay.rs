@@ -94,7 +94,7 @@ impl<'a> Overlay<'a> {
     /// Undoes everything after the mark. The cost grows with the number of undone records.
     pub(super) fn go_back(&mut self, mark: OverlayMark) {
         for (family, changed) in &mut self.read {
-            changed.forget(*family, &self.batch, mark.batch.position());
+            changed.forget(*family, &self.batch, mark.batch.length);
         }
         self.batch.truncate(mark.batch);
         self.statements.go_back(mark.statements);

@@ -75,7 +75,6 @@ impl Records {
         Ok(())
     }
 
-    /// Removes a key.
     pub(crate) fn delete(&mut self, family: FamilyId, key: &[&[u8]]) -> Result<(), StoreError> {
         let key_length = length(key)?;
         self.tag(family, DELETE, FAMILY_DELETE);
@@ -83,7 +82,6 @@ impl Records {
         Ok(())
     }
 
-    /// Removes all keys in a range.
     pub(crate) fn delete_range(&mut self, family: FamilyId, from: &[u8], to: &[u8]) -> Result<(), StoreError> {
         let (from_length, to_length) = (length(&[from])?, length(&[to])?);
         self.tag(family, DELETE_RANGE, FAMILY_DELETE_RANGE);
@@ -92,14 +90,12 @@ impl Records {
         Ok(())
     }
 
-    /// Appends all of these records.
     pub(crate) fn append(&mut self, records: &Records) {
         self.bytes.extend_from_slice(&records.bytes);
         // If the count overflows, so do the bytes, and `Batch::checked` refuses them.
         self.count = self.count.saturating_add(records.count);
     }
 
-    /// Returns the length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -108,7 +104,6 @@ impl Records {
         self.count == 0
     }
 
-    /// Returns the number of records.
     pub(crate) fn count(&self) -> u32 {
         self.count
     }
@@ -196,15 +191,9 @@ pub struct Batch {
 /// A state of a [`Batch`] that [`truncate`](Batch::truncate) restores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BatchMark {
-    length: usize,
-    count: u32,
-}
-
-impl BatchMark {
     /// The length of the batch when the mark was made.
-    pub(crate) fn position(self) -> usize {
-        self.length
-    }
+    pub(crate) length: usize,
+    count: u32,
 }
 
 #[cfg_attr(not(test), allow(dead_code))]
@@ -268,7 +257,6 @@ impl Batch {
         std::iter::from_fn(move || Some((bytes.len() - reader.0.len(), reader.next()?)))
     }
 
-    /// Returns the number of records.
     pub(crate) fn count(&self) -> u32 {
         self.records.count
     }

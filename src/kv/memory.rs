@@ -84,16 +84,6 @@ pub struct MemoryKv {
     faults: Mutex<WriteFaults>,
 }
 
-impl MemoryKv {
-    /// Creates the families that every store has, and returns three: system, tables and logs.
-    #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn families(&self) -> [Family; 3] {
-        let mut image = self.image.lock();
-        let [system, tables, logs, ..] = super::OURS.map(|name| Family::new(name, image.family(name)));
-        [system, tables, logs]
-    }
-}
-
 impl Kv for MemoryKv {
     /// A family is created on its first look-up: there is no other process that could create it.
     fn family(&self, name: &str) -> Result<Option<FamilyId>, StoreError> {
@@ -223,6 +213,13 @@ impl WriteFaults {
 
 #[cfg(any(test, feature = "testing"))]
 impl MemoryKv {
+    /// Creates the families that every store has, and returns three: system, tables and logs.
+    pub(crate) fn families(&self) -> [Family; 3] {
+        let mut image = self.image.lock();
+        let [system, tables, logs, ..] = super::OURS.map(|name| Family::new(name, image.family(name)));
+        [system, tables, logs]
+    }
+
     /// Makes the writes with these numbers, counted from now, fail.
     pub fn fail(&self, writes: Range<u64>) {
         let mut faults = self.faults.lock();

@@ -62,7 +62,6 @@ impl Place {
         Ok(Self { path: real, opened: false })
     }
 
-    /// The canonical path.
     #[cfg(feature = "sqlite-system")]
     pub(super) fn path(&self) -> &Path {
         &self.path
@@ -111,6 +110,6 @@ pub(super) fn opening(path: &Path) -> String {
     format!("open the database at {}", path.display())
 }
 
-fn failed(path: &Path, error: std::io::Error) -> StoreError {
+pub(crate) fn failed(path: &Path, error: std::io::Error) -> StoreError {
     StoreError::new(opening(path), error.into())
 }

@@ -12,7 +12,7 @@ use connection::{Connections, Usage};
 use lock::Lock;
 use rusqlite::{Connection, OptionalExtension as _, params};
 use scan::Pages;
-use sql::{Sql, no_family};
+use sql::Sql;
 use std::ops::Range;
 use std::path::Path;
 use write::PendingWrite;
@@ -97,15 +97,11 @@ impl SqliteKv {
         writing.with(|connection| connection.execute_batch(&sql::create())).map_err(failed("make its tables"))
     }
 
-    fn sql(&self, family: &Family) -> Result<&'static Sql, StoreError> {
-        sql::of(family.id).ok_or_else(|| no_family(family.id))
-    }
-
     /// Runs a short read, on the writer's connection if it is idle: its cache has the latest pages,
     /// while other connections lose theirs with each write.
     fn read<R>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<R>) -> Result<R, StoreError> {
         match self.writing.as_ref().and_then(PendingWrite::idle) {
-            Some(writer) => read(writer.connection()).map_err(failed("read")),
+            Some(writer) => read(&writer.connection).map_err(failed("read")),
             None => self.readers.with("read", read),
         }
     }
@@ -147,7 +143,6 @@ fn has_store(connection: &Connection) -> rusqlite::Result<bool> {
     connection.query_row(table, [sql::table(SYSTEM)], |row| row.get(0))
 }
 
-/// Returns the value of a key.
 fn value(connection: &Connection, sql: &Sql, key: &[u8]) -> rusqlite::Result<Option<Vec<u8>>> {
     let mut get = connection.prepare_cached(&sql.get)?;
     get.query_row([key], |row| row.get(0)).optional()
@@ -165,12 +160,12 @@ impl Kv for SqliteKv {
     }
 
     fn get(&self, family: &Family, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        let sql = self.sql(family)?;
+        let sql = sql::of(family.id)?;
         self.read(|connection| value(connection, sql, key))
     }
 
     fn multi_get(&self, family: &Family, keys: &[Vec<u8>]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
-        let sql = self.sql(family)?;
+        let sql = sql::of(family.id)?;
         self.read(|connection| {
             // One snapshot for all of them, which ends on drop.
             let moment = connection.unchecked_transaction()?;
@@ -182,14 +177,14 @@ impl Kv for SqliteKv {
         if keys.is_empty() {
             return Box::new(std::iter::empty());
         }
-        match self.sql(family).and_then(|sql| Pages::open(&self.readers, sql, keys, order)) {
+        match sql::of(family.id).and_then(|sql| Pages::open(&self.readers, sql, keys, order)) {
             Ok(pages) => Box::new(pages),
             Err(error) => Box::new(std::iter::once(Err(error))),
         }
     }
 
     fn range(&self, family: &Family, keys: Range<&[u8]>, each: Each<'_>) -> Result<(), StoreError> {
-        let sql = self.sql(family)?;
+        let sql = sql::of(family.id)?;
         if keys.start >= keys.end {
             return Ok(());
         }
@@ -206,17 +201,12 @@ impl Kv for SqliteKv {
     }
 
     fn last(&self, family: &Family, prefix: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        let sql = self.sql(family)?;
+        let sql = sql::of(family.id)?;
         self.read(|connection| {
-            let mut last = connection.prepare_cached(if super::prefix_end(prefix).is_some() {
-                &sql.last
-            } else {
-                &sql.last_open
-            })?;
             let key = |row: &rusqlite::Row<'_>| row.get(0);
             match super::prefix_end(prefix) {
-                Some(end) => last.query_row([prefix, &end], key),
-                None => last.query_row([prefix], key),
+                Some(end) => connection.prepare_cached(&sql.last)?.query_row([prefix, &end], key),
+                None => connection.prepare_cached(&sql.last_open)?.query_row([prefix], key),
             }
             .optional()
         })

@@ -123,26 +123,14 @@ impl<'a> Statement<'a> {
         let mut bytes = Vec::with_capacity(32 + sql.len() + 16 * values.len());
         bytes.push(u8::from(rows.is_some()));
         bytes.extend(rows.unwrap_or_default().to_be_bytes());
-        append(&mut bytes, sql.as_bytes());
+        append(&mut bytes, None, sql.as_bytes());
         for value in values {
             match value {
                 SqlValue::Null => bytes.push(0),
-                SqlValue::Integer(number) => {
-                    bytes.push(1);
-                    bytes.extend(number.to_be_bytes());
-                }
-                SqlValue::Real(number) => {
-                    bytes.push(2);
-                    bytes.extend(number.to_be_bytes());
-                }
-                SqlValue::Text(text) => {
-                    bytes.push(3);
-                    append(&mut bytes, text.as_bytes());
-                }
-                SqlValue::Blob(blob) => {
-                    bytes.push(4);
-                    append(&mut bytes, blob);
-                }
+                SqlValue::Integer(number) => bytes.extend([1].into_iter().chain(number.to_be_bytes())),
+                SqlValue::Real(number) => bytes.extend([2].into_iter().chain(number.to_be_bytes())),
+                SqlValue::Text(text) => append(&mut bytes, Some(3), text.as_bytes()),
+                SqlValue::Blob(blob) => append(&mut bytes, Some(4), blob),
             }
         }
         bytes
@@ -169,7 +157,8 @@ impl<'a> Statement<'a> {
     }
 }
 
-fn append(bytes: &mut Vec<u8>, long: &[u8]) {
+fn append(bytes: &mut Vec<u8>, kind: Option<u8>, long: &[u8]) {
+    bytes.extend(kind);
     bytes.extend((long.len() as u64).to_be_bytes());
     bytes.extend(long);
 }
@@ -209,7 +198,6 @@ pub enum NotCommitted {
 
 /// A transaction of statements, which run one after the other, and a batch. Dropping it rolls back.
 pub trait Transaction {
-    /// Runs the next statement.
     fn execute(&mut self, statement: &[u8]) -> Result<(), NotRun>;
 
     /// Returns the number of statements that have run, to return to with

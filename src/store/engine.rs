@@ -2,11 +2,7 @@
 
 use std::fmt;
 #[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
-use {
-    crate::base::config::ConfigError,
-    crate::base::error::{Error, StoreError},
-    std::path::Path,
-};
+use {crate::base::config::ConfigError, crate::base::error::Error, crate::kv::place::failed, std::path::Path};
 
 /// The database of a [`Store`](crate::Store) on disk. Each is a feature of this crate.
 ///
@@ -99,9 +95,4 @@ impl fmt::Display for Engine {
             Self::Sqlite => "SQLite",
         })
     }
-}
-
-#[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
-fn failed(path: &Path, error: std::io::Error) -> StoreError {
-    StoreError::new(format!("open the database at {}", path.display()), error.into())
 }

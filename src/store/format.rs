@@ -32,7 +32,6 @@ pub(crate) const SEAL: Kind = Kind { label: "format", versions: &[1] };
 const KNOWN: &[&str] =
     if cfg!(test) { &["codec", "known to tests", "parked", "queue"] } else { &["codec", "parked", "queue"] };
 
-/// The format of an open store.
 #[derive(Debug, Default)]
 pub(crate) struct Format {
     /// The names in use, as stored.

@@ -149,9 +149,6 @@ impl Store {
     /// to it is an [`Error::Store`]. With [`StoreOptions::read_only`] writes are refused earlier,
     /// and the database needs only the family `waterline.system`: others count as empty.
     ///
-    /// Open the database with all of [`Store::column_families`] and with
-    /// `create_missing_column_families(true)`.
-    ///
     /// # Errors
     /// * [`Error::Config`] if the database was opened without one of [`Store::column_families`].
     ///   The error names the family.

@@ -12,23 +12,21 @@ pub(super) fn open(options: &StoreOptions, path: &Path) -> Result<Store, Error> 
 }
 
 fn open_file(options: &StoreOptions, directory: Option<&Path>, file: &Path) -> Result<Store, Error> {
-    Ok(Store { engine: Some(Engine::Sqlite), ..opened(options, directory, file)? })
-}
-
-fn opened(options: &StoreOptions, directory: Option<&Path>, file: &Path) -> Result<Store, Error> {
     let path = directory.unwrap_or(file);
     let site = Site { file: file.to_owned(), on_connect: options.on_connect.clone() };
     let place = path.display();
-    if options.read_only {
-        return Store::on(Arc::new(SqliteKv::look(path, site)?), options, &place);
-    }
-    let kv = SqliteKv::open(directory, site, options.create)?;
-    // Check before anything is created, so that a refused store keeps its tables.
-    if kv.has_tables()? {
-        format::check(&kv, options.create, &place)?;
-    }
-    kv.make_families()?;
-    Store::on(Arc::new(kv), options, &place)
+    let kv = if options.read_only {
+        SqliteKv::look(path, site)?
+    } else {
+        let kv = SqliteKv::open(directory, site, options.create)?;
+        // Check before anything is created, so that a refused store keeps its tables.
+        if kv.has_tables()? {
+            format::check(&kv, options.create, &place)?;
+        }
+        kv.make_families()?;
+        kv
+    };
+    Ok(Store { engine: Some(Engine::Sqlite), ..Store::on(Arc::new(kv), options, &place)? })
 }
 
 impl StoreOptions {

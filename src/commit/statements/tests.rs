@@ -46,8 +46,8 @@ impl Double for Family {
         &self.memory
     }
 
-    fn begin(&self) -> Option<Box<dyn Transaction + '_>> {
-        Some(Box::new(Begun { of: self, rows: self.rows.lock().clone() }))
+    fn begin(&self, _synced: bool, _careful: bool) -> Result<Box<dyn Transaction + '_>, StoreError> {
+        Ok(Box::new(Begun { of: self, rows: self.rows.lock().clone() }))
     }
 }
 

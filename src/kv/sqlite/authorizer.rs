@@ -36,7 +36,9 @@ impl Watch {
 
     /// Runs a call that prepares or runs a statement of the user.
     pub(super) fn user<R>(&self, call: impl FnOnce() -> R) -> R {
-        let _author = Author::user(self);
+        self.makes.store(false, Ordering::Relaxed);
+        self.is_user.store(true, Ordering::Relaxed);
+        let _author = Author(&self.is_user);
         call()
     }
 
@@ -117,14 +119,6 @@ fn is_ours(name: &str) -> bool {
 
 /// Marks that a statement of the user is prepared or runs, until it is dropped.
 struct Author<'a>(&'a AtomicBool);
-
-impl<'a> Author<'a> {
-    fn user(watch: &'a Watch) -> Self {
-        watch.makes.store(false, Ordering::Relaxed);
-        watch.is_user.store(true, Ordering::Relaxed);
-        Self(&watch.is_user)
-    }
-}
 
 impl Drop for Author<'_> {
     fn drop(&mut self) {

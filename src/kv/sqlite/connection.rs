@@ -36,7 +36,6 @@ const WRITER_CACHE: u32 = 32 << 10;
 /// A closure of the user that sets up a new connection.
 type SetUp = dyn Fn(&Connection) -> rusqlite::Result<()> + Send + Sync;
 
-/// The closure, if there is one.
 #[derive(Clone, Default)]
 pub(crate) struct OnConnect(pub(crate) Option<Arc<SetUp>>);
 
@@ -66,20 +65,11 @@ pub(super) enum Usage {
 
 /// Opens a connection, with the state of the file if no process has it open.
 pub(super) fn open(site: &Site, mode: Usage) -> rusqlite::Result<(Connection, Option<Still>)> {
-    let (file, mut still) = (&site.file, None);
-    let connection = match mode {
-        Usage::Writer => Connection::open_with_flags(
-            file,
-            OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
-        )?,
-        Usage::Reader => {
-            Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?
-        }
-        Usage::Look => {
-            let (connection, found) = look(file)?;
-            still = found;
-            connection
-        }
+    let (file, flags) = (&site.file, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX);
+    let (connection, still) = match mode {
+        Usage::Writer => (Connection::open_with_flags(file, flags | OpenFlags::SQLITE_OPEN_CREATE)?, None),
+        Usage::Reader => (Connection::open_with_flags(file, flags)?, None),
+        Usage::Look => look(file)?,
     };
     connection.busy_timeout(BUSY)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
@@ -145,7 +135,7 @@ pub(super) fn use_wal(connection: &Connection) -> Result<(), BoxError> {
 pub(super) struct Connections {
     site: Site,
     mode: Usage,
-    idle: Mutex<Vec<(Connection, Option<Still>)>>,
+    pub(super) idle: Mutex<Vec<(Connection, Option<Still>)>>,
     scans: Mutex<Scans>,
 }
 
@@ -171,7 +161,6 @@ impl Connections {
         number
     }
 
-    /// Notes that a scan has ended.
     pub(super) fn ended(&self, scan: u64) {
         self.scans.lock().open.remove(&scan);
     }
@@ -194,12 +183,6 @@ impl Connections {
         let idle = idle.filter(|(_, still)| still.as_ref().is_none_or(Still::holds));
         let connection = idle.map_or_else(|| open(&self.site, self.mode), Ok)?;
         Ok(LentConnection { from: self, connection: Some(connection) })
-    }
-
-    /// The number of idle connections.
-    #[cfg(test)]
-    pub(super) fn idle(&self) -> usize {
-        self.idle.lock().len()
     }
 
     pub(super) fn with<R>(

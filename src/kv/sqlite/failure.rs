@@ -2,22 +2,14 @@
 
 use crate::base::error::StoreError;
 use rusqlite::ErrorCode;
-use std::fmt;
 
 /// An SQLite error, with the advice that its own text lacks.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{error}: {advice}")]
 struct SqliteFailure {
     error: rusqlite::Error,
     advice: &'static str,
 }
-
-impl fmt::Display for SqliteFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.error, self.advice)
-    }
-}
-
-impl std::error::Error for SqliteFailure {}
 
 /// Returns a conversion into the error of a call that failed to do this.
 pub(super) fn failed(doing: impl Into<String>) -> impl FnOnce(rusqlite::Error) -> StoreError {

@@ -5,10 +5,11 @@
 //! the operating system, so it is released when its process dies.
 
 use super::failure::{failed, is_busy};
+use super::still::beside;
 use crate::base::{Error, sync::Mutex};
 use crate::kv::place::opening;
 use rusqlite::{Connection, OpenFlags};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// Held until it is dropped.
@@ -20,7 +21,7 @@ impl Lock {
     /// Takes the lock of this database. Errors name `path`.
     pub(super) fn take(file: &Path, path: &Path) -> Result<Self, Error> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let taken = Connection::open_with_flags(lock_of(file), flags).and_then(|held| {
+        let taken = Connection::open_with_flags(beside(file, "-lock"), flags).and_then(|held| {
             held.busy_timeout(Duration::ZERO)?;
             held.execute_batch("BEGIN EXCLUSIVE")?;
             Ok(held)
@@ -31,11 +32,4 @@ impl Lock {
             Err(error) => Err(failed(opening(path))(error).into()),
         }
     }
-}
-
-/// Returns the path of the lock file, beside the database.
-fn lock_of(file: &Path) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push("-lock");
-    name.into()
 }

@@ -70,7 +70,6 @@ impl Sql {
     }
 }
 
-/// Returns the name of a family's table.
 pub(super) fn table(family: &str) -> String {
     family.replace('.', "_")
 }
@@ -80,12 +79,11 @@ pub(super) fn family(name: &str) -> Option<FamilyId> {
     (1..).zip(OURS).find(|(_, family)| *family == name).map(|(id, _)| FamilyId(id))
 }
 
-pub(super) fn of(family: FamilyId) -> Option<&'static Sql> {
-    SQL.get((family.0 as usize).checked_sub(1)?)
-}
-
-pub(super) fn no_family(family: FamilyId) -> StoreError {
-    StoreError::new("find its table".to_owned(), format!("there is no family {}", family.0).into())
+pub(super) fn of(family: FamilyId) -> Result<&'static Sql, StoreError> {
+    let number = (family.0 as usize).checked_sub(1);
+    number
+        .and_then(|number| SQL.get(number))
+        .ok_or_else(|| StoreError::new("find its table".to_owned(), format!("there is no family {}", family.0).into()))
 }
 
 /// Returns the statements that create the missing tables.

@@ -45,7 +45,7 @@ fn state(file: &Path) -> Option<(SystemTime, u64)> {
 }
 
 /// Returns the name of a file beside a database.
-fn beside(file: &Path, ending: &str) -> PathBuf {
+pub(super) fn beside(file: &Path, ending: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(ending);
     name.into()

@@ -17,6 +17,15 @@ fn open(directory: &Path) -> SqliteKv {
     kv
 }
 
+/// Opens a database whose connections wait this long for the lock of the file.
+fn open_with(busy: Duration, directory: &Path) -> SqliteKv {
+    let set_up = move |connection: &Connection| connection.busy_timeout(busy);
+    let site = Site { on_connect: OnConnect(Some(Arc::new(set_up))), ..site(directory) };
+    let kv = SqliteKv::open(Some(directory), site, true).unwrap();
+    kv.make_families().unwrap();
+    kv
+}
+
 fn family(kv: &dyn Kv, name: &str) -> Family {
     Family::new(name, kv.family(name).unwrap().unwrap())
 }
@@ -125,7 +134,7 @@ fn a_scan_shows_one_snapshot_and_delays_no_write() {
     assert_eq!(keys(back), (0..=255).rev().collect::<Vec<_>>());
     // Their connections are idle again, and show the present.
     assert_eq!(keys(kv.scan(&tables, b"")), [0u8; 0]);
-    assert_eq!((kv.readers.idle(), kv.readers.oldest()), (3, None));
+    assert_eq!((kv.readers.idle.lock().len(), kv.readers.oldest()), (3, None));
 }
 
 #[test]
@@ -204,48 +213,9 @@ fn a_transaction_is_flushed_if_one_of_its_writes_is_synced() {
 }
 
 #[test]
-fn a_file_has_one_writer_by_any_path() {
-    let place = tempfile::tempdir().unwrap();
-    let directory = place.path().join("data");
-    let first = open(&directory);
-    let locked = |result: Result<SqliteKv, Error>| matches!(result, Err(Error::Locked { .. }));
-    assert!(locked(SqliteKv::open(Some(&directory), site(&directory), true)));
-    let file = directory.join("..").join("data").join(FILE);
-    let attached = || SqliteKv::open(None, Site { file: file.clone(), on_connect: OnConnect::default() }, true);
-    assert!(locked(attached()), "the file of a directory is the same database");
-    put(&first, b"k", b"v").unwrap();
-    let look = SqliteKv::look(&directory, site(&directory)).unwrap();
-    assert_eq!(keys(look.scan(&family(&look, TABLES), b"")), b"k");
-    assert!(put(&look, b"l", b"v").is_err());
-    drop(first);
-    assert!(attached().is_ok());
-}
-
-#[test]
-fn a_missing_store_is_not_created() {
-    let place = tempfile::tempdir().unwrap();
-    let directory = place.path().join("data");
-    let not_found = |result: Result<SqliteKv, Error>| matches!(result, Err(Error::NotFound { what: "store", .. }));
-    assert!(not_found(SqliteKv::open(Some(&directory), site(&directory), false)));
-    assert!(not_found(SqliteKv::look(&directory, site(&directory))));
-    assert!(!directory.exists());
-    // The file of another program has no store of ours.
-    std::fs::create_dir(&directory).unwrap();
-    Connection::open(directory.join(FILE)).unwrap().execute_batch("CREATE TABLE theirs (x)").unwrap();
-    assert!(not_found(SqliteKv::open(Some(&directory), site(&directory), false)));
-    assert!(not_found(SqliteKv::open(None, site(&directory), false)));
-    assert!(not_found(SqliteKv::open(None, site(&place.path().join("nowhere")), false)));
-    assert!(not_found(SqliteKv::look(&directory, site(&directory))));
-    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1, "there is their file alone");
-}
-
-#[test]
 fn a_scan_that_lets_the_log_grow_is_named() {
     let place = tempfile::tempdir().unwrap();
-    let set_up = |connection: &Connection| connection.busy_timeout(Duration::from_millis(7));
-    let site = Site { on_connect: OnConnect(Some(Arc::new(set_up))), ..site(place.path()) };
-    let kv = SqliteKv::open(Some(place.path()), site, true).unwrap();
-    kv.make_families().unwrap();
+    let kv = open_with(Duration::from_millis(7), place.path());
     let tables = family(&kv, TABLES);
     let length = || std::fs::metadata(place.path().join("waterline.sqlite-wal")).unwrap().len();
     // SQLite does not write unchanged pages.
@@ -255,8 +225,8 @@ fn a_scan_that_lets_the_log_grow_is_named() {
         (0..40u8).for_each(|key| put(&kv, &[key], &[round; 100_000]).unwrap());
     };
     let seen = || {
-        let long_log = kv.writing.as_ref().unwrap().long_log();
-        long_log.map(|(length, table)| (length >= 1 << 20, table))
+        let long_log = kv.writing.as_ref().unwrap().long_log.lock().take();
+        long_log.map(|log| (log.length >= 1 << 20, log.scan.map(|(table, _)| table)))
     };
     write();
     assert_eq!(seen(), None, "readers that end are in nobody's way");
@@ -312,10 +282,7 @@ fn a_look_at_a_closed_file_notices_who_opens_it() {
 #[test]
 fn writes_wait_for_a_locked_file_together() {
     let place = tempfile::tempdir().unwrap();
-    let set_up = |connection: &Connection| connection.busy_timeout(Duration::from_millis(500));
-    let site = Site { on_connect: OnConnect(Some(Arc::new(set_up))), ..site(place.path()) };
-    let kv = SqliteKv::open(Some(place.path()), site, true).unwrap();
-    kv.make_families().unwrap();
+    let kv = open_with(Duration::from_millis(500), place.path());
     let mine = Connection::open(place.path().join(FILE)).unwrap();
     mine.execute_batch("BEGIN IMMEDIATE").unwrap();
     let begun = time::now();

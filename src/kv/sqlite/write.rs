@@ -17,7 +17,7 @@ pub(super) struct PendingWrite {
     /// The batches of threads that wait for the connection.
     pub(super) waiting: Mutex<Vec<Arc<Waiting>>>,
     /// A log that is too long, if a warning is due.
-    long_log: Arc<Mutex<Option<LongLog>>>,
+    pub(super) long_log: Arc<Mutex<Option<LongLog>>>,
     pace: Arc<Pace>,
 }
 
@@ -72,17 +72,11 @@ impl PendingWrite {
         }
     }
 
-    #[cfg(test)]
-    pub(super) fn long_log(&self) -> Option<(u64, Option<&'static str>)> {
-        self.long_log.lock().take().map(|log| (log.length, log.scan.map(|(table, _)| table)))
-    }
-
     /// Returns the connection if it is idle.
     pub(super) fn idle(&self) -> Option<MutexGuard<'_, Writer>> {
         self.connection.try_lock()
     }
 
-    /// Calls this with the connection.
     pub(super) fn with<R>(&self, call: impl FnOnce(&Connection) -> R) -> R {
         call(&self.connection.lock().connection)
     }
@@ -143,25 +137,14 @@ fn transaction(
     synced: bool,
     run: impl FnOnce(&Connection) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    let begun = Open::begin(writer, synced).map_err(failed("write"))?;
-    run(begun.0)?;
-    begun.commit().map_err(failed("write"))
+    begin(writer, synced).map_err(failed("write"))?;
+    let open = Open(&writer.connection);
+    run(open.0)?;
+    open.0.prepare_cached(COMMIT).and_then(|mut commit| commit.execute([])).map(drop).map_err(failed("write"))
 }
 
 /// A transaction that is rolled back on drop.
 struct Open<'a>(&'a Connection);
-
-impl<'a> Open<'a> {
-    fn begin(writer: &'a Writer, synced: bool) -> rusqlite::Result<Self> {
-        begin(writer, synced)?;
-        let connection = &writer.connection;
-        Ok(Self(connection))
-    }
-
-    fn commit(self) -> rusqlite::Result<()> {
-        self.0.prepare_cached(COMMIT)?.execute([]).map(drop)
-    }
-}
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {

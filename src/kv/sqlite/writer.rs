@@ -1,8 +1,7 @@
 //! The writer's connection: its transactions, its statements, and the length of its log.
 
 use super::connection::{Connections, LONG_LOG};
-use super::sql::{self, no_family};
-use super::{authorizer::Watch, failure::failed, pace::Pace, still::log_of};
+use super::{authorizer::Watch, failure::failed, pace::Pace, sql, still::log_of};
 use crate::base::sync::{Arc, Mutex};
 use crate::base::{BoxError, error::StoreError};
 use crate::kv::batch::{Batch, RowChange};
@@ -81,10 +80,6 @@ impl Writer {
         *self.held_by.lock() = None;
     }
 
-    pub(super) fn connection(&self) -> &Connection {
-        &self.connection
-    }
-
     /// Checks the length of the log after `bytes` more. SQLite writes the log back by itself, but
     /// the log restarts only when it has no reader at that moment. This waits briefly for such a
     /// moment, and notes which scan is in the way.
@@ -151,7 +146,7 @@ struct Prepared<'c> {
 impl<'c> Prepared<'c> {
     fn get(&mut self, record: &RowChange<'_>) -> Result<&mut CachedStatement<'c>, BoxError> {
         let family = record.family();
-        let sql = sql::of(family).ok_or_else(|| no_family(family))?;
+        let sql = sql::of(family)?;
         let (kind, text) = match record {
             RowChange::Put { .. } => (0, &sql.put),
             RowChange::Delete { .. } => (1, &sql.delete),
