@@ -177,7 +177,7 @@ impl Store {
         if as_bytes {
             return Ok((state, Arc::new(asked)));
         }
-        check_stored(name, state.codec(), codec)?;
+        check_stored(name, state.codec.as_str(), codec)?;
         match log.item.upgrade() {
             Some(open) if open.id != asked.id => {
                 let (open, asked) = (open.name.to_owned(), asked.name.to_owned());
@@ -255,9 +255,8 @@ impl<T, C> JobLog<T, C> {
         }
         let watermarks: Vec<Watermark> = consumers.into_iter().map(|consumer| consumer.as_ref().clone()).collect();
         let trimmer = Trimmer::new(&self.store, &self.state);
-        let listener: Arc<dyn Listener> = trimmer.clone();
-        watermarks.iter().for_each(|watermark| watermark.listen(Arc::downgrade(&listener)));
-        self.state.retain(watermarks, listener);
+        watermarks.iter().for_each(|watermark| watermark.listen(Arc::<Trimmer>::downgrade(&trimmer)));
+        self.state.retain(watermarks, trimmer.clone());
         trimmer.changed();
     }
 

@@ -31,7 +31,6 @@ pub(crate) struct Bounds {
     pub(crate) deleted: Index,
     /// The number of items below the first one that are kept for parked jobs.
     pub(crate) kept: u64,
-    /// The name of the codec of its items.
     pub(crate) codec: CodecName,
 }
 
@@ -86,7 +85,6 @@ pub(crate) fn bounds_key(name: &str) -> Vec<u8> {
     keys::key(keys::LOG, name.as_bytes())
 }
 
-/// Returns the key of an item.
 pub(crate) fn item_key(id: u32, index: Index) -> [u8; 12] {
     let mut key = [0; 12];
     key[..4].copy_from_slice(&id.to_be_bytes());
@@ -94,7 +92,6 @@ pub(crate) fn item_key(id: u32, index: Index) -> [u8; 12] {
     key
 }
 
-/// Returns the index in an item's key.
 pub(crate) fn index_of(key: &[u8]) -> Option<Index> {
     Some(Index::from_be_bytes(*key.get(4..)?.first_chunk()?))
 }
@@ -103,7 +100,6 @@ pub(crate) fn index_of(key: &[u8]) -> Option<Index> {
 mod tests {
     use super::*;
 
-    /// The bounds of a log with this codec.
     fn bounds(codec: &str) -> Bounds {
         Bounds { id: 7, first: 5, end: 900, deleted: 3, kept: 0, codec: CodecName::new(codec).unwrap() }
     }

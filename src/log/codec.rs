@@ -161,7 +161,6 @@ pub(crate) struct CodecName {
 }
 
 impl CodecName {
-    /// Returns the name of [`Json`].
     pub(crate) fn json() -> Self {
         Self::new(JSON).unwrap_or_else(|| unreachable!("it has 4 bytes"))
     }

@@ -31,9 +31,9 @@ pub(crate) fn clear_op() -> Vec<u8> {
 /// The state of a log after everything in the batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogTail {
-    first: Index,
+    pub(super) first: Index,
     /// One past the head.
-    end: Index,
+    pub(super) end: Index,
     /// The bytes of the items that the batch pushes.
     pushed: u64,
     /// The bounds to be written, if the batch trims the log or frees kept items.
@@ -43,20 +43,12 @@ pub(crate) struct LogTail {
 }
 
 impl LogTail {
-    pub(super) fn first(&self) -> Index {
-        self.first
-    }
-
-    pub(super) fn end(&self) -> Index {
-        self.end
-    }
-
     /// Appends an item, which gets its index here.
     pub(super) fn push(&mut self, log: &LogState, value: &[u8], batch: &mut Overlay<'_>) -> Result<(), BoxError> {
         if self.end == Index::MAX {
             return Err(format!("the log {:?} is full", log.name).into());
         }
-        batch.put(log.family().id, &[&log.key(self.end)], &[value])?;
+        batch.put(log.family.id, &[&log.key(self.end)], &[value])?;
         self.end += 1;
         self.pushed += value.len() as u64;
         Ok(())
@@ -148,7 +140,7 @@ impl LogState {
         if deleted.is_empty() {
             return Ok(());
         }
-        kv.reclaim(self.family(), &self.key(deleted.start)[..]..&self.key(deleted.end)[..])?;
+        kv.reclaim(&self.family, &self.key(deleted.start)[..]..&self.key(deleted.end)[..])?;
         self.reclaimed(deleted.end);
         Ok(())
     }

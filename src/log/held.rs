@@ -3,7 +3,7 @@
 use super::{JobLog, state::LogState};
 use crate::base::{Index, sync::Arc};
 use crate::source::bound::{BehindConsumer, Bound, Full};
-use crate::source::{Gate, Gated, Jobs, Keeper, Rings, wakeup::Wakeup, watermark::Listener};
+use crate::source::{Gate, Gated, Jobs, Keeper, Rings, wakeup::Wakeup};
 
 /// The gate of jobs that do not start while a log is full.
 #[derive(Clone, Debug)]
@@ -47,8 +47,7 @@ impl<T, C> JobLog<T, C> {
     /// ```
     pub fn hold_back<J: Jobs>(&self, jobs: J, most: u64) -> Gated<J> {
         let rings = Arc::<Rings>::default();
-        let listener: Arc<dyn Listener> = rings.clone();
-        self.state.listen(Arc::downgrade(&listener));
+        self.state.listen(Arc::<Rings>::downgrade(&rings));
         let held = Held { log: self.state.clone(), most: most.max(1), rings };
         Gated::new(jobs, Arc::new(held))
     }
@@ -57,8 +56,7 @@ impl<T, C> JobLog<T, C> {
 impl Keeper for Held {
     fn subscribe(&self, wakeup: &Wakeup) {
         // The gate also depends on the watermark, which moves after the items are there.
-        let listener: Arc<dyn Listener> = self.rings.clone();
-        wakeup.watermark().listen(Arc::downgrade(&listener));
+        wakeup.watermark().listen(Arc::<Rings>::downgrade(&self.rings));
         self.rings.add(wakeup.clone());
         wakeup.bounded_by(Arc::new(self.clone()));
     }

@@ -43,14 +43,9 @@ impl LogState {
         }
         // A consumer that starts from here on makes the next trim check again.
         self.kept.unchecked.store(false, Ordering::Release);
-        let rows = batch.scan(&self.kept.family, &prefix(self.id()));
-        let items: Vec<Index> = rows
-            .map(|row| row.map(|(key, _)| index_of(&key)))
-            .collect::<Result<Vec<_>, _>>()?
-            .into_iter()
-            .flatten()
-            .collect();
-        Ok(items.into_iter().filter(|index| !self.is_parked(*index)).collect())
+        let rows = batch.scan(&self.kept.family, &prefix(self.id));
+        let items = rows.map(|row| row.map(|(key, _)| index_of(&key))).collect::<Result<Vec<_>, _>>()?;
+        Ok(items.into_iter().flatten().filter(|index| !self.is_parked(*index)).collect())
     }
 
     fn is_parked(&self, index: Index) -> bool {
@@ -69,8 +64,8 @@ impl LogState {
         });
         let mut kept = 0;
         for index in parked {
-            if let Some(item) = batch.get(self.family(), &self.key(index))? {
-                batch.put(self.kept.family.id, &[&key(self.id(), index)], &[&item])?;
+            if let Some(item) = batch.get(&self.family, &self.key(index))? {
+                batch.put(self.kept.family.id, &[&key(self.id, index)], &[&item])?;
                 kept += 1;
             }
         }
@@ -82,7 +77,7 @@ impl LogState {
     pub(super) fn free(&self, jobs: &[Index], batch: &mut Overlay<'_>) -> Result<u64, BoxError> {
         let mut freed = 0;
         for index in jobs.iter().filter(|index| !self.is_parked(**index)) {
-            let key = key(self.id(), *index);
+            let key = key(self.id, *index);
             if batch.get(&self.kept.family, &key)?.is_some() {
                 batch.delete(self.kept.family.id, &[&key])?;
                 freed += 1;
@@ -111,8 +106,8 @@ impl<T, C: Codec<T>> JobLog<T, C> {
     pub(super) fn read_kept(&self, run: Range<Index>, first: Index, into: &mut Vec<T>) -> Result<(), BoxError> {
         let start = run.start;
         for index in run {
-            let key = key(self.state.id(), index);
-            let Some(value) = self.store.kv().get(self.state.kept.family(), &key)? else {
+            let key = key(self.state.id, index);
+            let Some(value) = self.store.kv().get(&self.state.kept.family, &key)? else {
                 let gone = Error::Truncated { next: index, first };
                 return if index == start { Err(gone.into()) } else { Ok(()) };
             };

@@ -22,21 +22,18 @@ pub(super) struct Kept {
     pub(super) unchecked: AtomicBool,
 }
 
-/// Returns the prefix of the rows of a log.
 pub(super) fn prefix(id: u32) -> [u8; 5] {
     let mut prefix = [KEPT; 5];
     prefix[1..].copy_from_slice(&id.to_be_bytes());
     prefix
 }
 
-/// Returns the key of the row of an item.
 pub(super) fn key(id: u32, index: Index) -> [u8; 13] {
     let mut key = [KEPT; 13];
     key[1..].copy_from_slice(&item_key(id, index));
     key
 }
 
-/// Returns the index in the key of a row.
 pub(super) fn index_of(key: &[u8]) -> Option<Index> {
     bounds::index_of(key.get(1..)?)
 }
@@ -53,26 +50,12 @@ impl Kept {
         }
     }
 
-    pub(super) fn family(&self) -> &Family {
-        &self.family
-    }
-
     pub(super) fn count(&self) -> u64 {
         self.count.load(Ordering::Acquire)
     }
 
     pub(super) fn set_count(&self, count: u64) {
         self.count.store(count, Ordering::Release);
-    }
-
-    /// Takes the jobs that are no longer parked.
-    pub(super) fn take_released(&self) -> Vec<Index> {
-        std::mem::take(&mut *self.released.lock())
-    }
-
-    /// Puts back the jobs whose items were not freed.
-    pub(super) fn put_back(&self, jobs: Vec<Index>) {
-        self.released.lock().extend(jobs);
     }
 
     /// Makes the next trim check all items.

@@ -8,7 +8,6 @@ use crate::commit::intent::{Intent, Ticket, failed};
 use std::ops::Range;
 use std::time::Duration;
 
-/// Encoded items.
 pub(super) struct Values {
     bytes: Vec<u8>,
     /// The end of each item.
@@ -71,9 +70,9 @@ impl Intent for PushIntent {
     fn resolve(&self, draft: &mut Draft<'_>) -> Result<bool, BoxError> {
         let mut range = self.range.lock();
         let (staged, batch) = draft.part(&self.state)?;
-        range.start = staged.end();
+        range.start = staged.end;
         self.values.iter().try_for_each(|value| staged.push(&self.state, value, batch))?;
-        range.end = staged.end();
+        range.end = staged.end;
         Ok(true)
     }
 

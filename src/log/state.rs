@@ -3,13 +3,12 @@
 use super::bounds::{Bounds, bounds_key, item_key};
 use super::{codec::CodecName, kept::Kept};
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering};
-use crate::base::{Error, Index, error::StoreError};
+use crate::base::{Error, Index, error::StoreError, structure::shows};
 use crate::commit::overlay::Overlay;
 use crate::kv::batch::{FamilyId, Records};
 use crate::kv::{Deletion, Family};
-use crate::source::watermark::{Listener, Released, Watermark};
+use crate::source::watermark::{Listener, Watermark};
 use crate::source::{bound::Numbered, wakeup::Wakeup};
-use std::fmt;
 use std::ops::Range;
 use std::sync::Weak;
 
@@ -23,10 +22,11 @@ const BYTES: u64 = 128 << 20;
 
 pub(crate) struct LogState {
     pub(crate) name: String,
-    id: u32,
-    family: Family,
+    pub(super) id: u32,
+    /// The family of its items.
+    pub(super) family: Family,
     system: FamilyId,
-    codec: CodecName,
+    pub(super) codec: CodecName,
     first: AtomicU64,
     /// One past the head.
     end: AtomicU64,
@@ -101,11 +101,6 @@ impl LogState {
         self.end.load(Ordering::Acquire)
     }
 
-    pub(super) fn id(&self) -> u32 {
-        self.id
-    }
-
-    /// Returns the current bounds.
     pub(super) fn bounds(&self) -> Bounds {
         let (first, deleted) = (self.first(), self.deleted.load(Ordering::Acquire));
         Bounds { id: self.id, first, end: self.end(), deleted, kept: self.kept.count(), codec: self.codec }
@@ -128,7 +123,6 @@ impl LogState {
         (self.end().saturating_sub(from), last.map(|(_, watermark)| watermark))
     }
 
-    /// Calls this with the watermarks of the retained consumers.
     pub(super) fn with_retained<R>(&self, look: impl FnOnce(&[Watermark]) -> R) -> R {
         look(&self.retained.lock().watermarks)
     }
@@ -141,14 +135,6 @@ impl LogState {
 
     pub(crate) fn key(&self, index: Index) -> [u8; 12] {
         item_key(self.id, index)
-    }
-
-    pub(super) fn codec(&self) -> &str {
-        self.codec.as_str()
-    }
-
-    pub(super) fn family(&self) -> &Family {
-        &self.family
     }
 
     /// Counts bytes of items that were pushed or read.
@@ -192,16 +178,11 @@ impl LogState {
     }
 
     pub(super) fn subscribe(self: &Arc<Self>, wakeup: Wakeup) {
-        wakeup.watermark().tell_released(self.keeper());
+        wakeup.watermark().tell_released(Arc::<Self>::downgrade(self));
         self.kept.check_all();
         let mut wakeups = self.wakeups.lock();
         wakeups.retain(|wakeup| !wakeup.is_stale());
         wakeups.push(wakeup);
-    }
-
-    fn keeper(self: &Arc<Self>) -> Weak<dyn Released> {
-        let keeper: Weak<Self> = Arc::downgrade(self);
-        keeper
     }
 
     /// Returns the lowest index that a consumer has still to process, if any. A consumer that has
@@ -244,7 +225,7 @@ impl LogState {
     }
 
     pub(super) fn retain(self: &Arc<Self>, watermarks: Vec<Watermark>, trimmer: Arc<dyn Listener>) {
-        watermarks.iter().for_each(|watermark| watermark.tell_released(self.keeper()));
+        watermarks.iter().for_each(|watermark| watermark.tell_released(Arc::<Self>::downgrade(self)));
         *self.retained.lock() = Retained { watermarks, trimmer: Some(trimmer) };
         self.kept.check_all();
     }
@@ -294,7 +275,6 @@ impl LogState {
         (bounds_key(&self.name), bounds.encode(&self.name))
     }
 
-    /// Adds these bounds to the batch.
     pub(super) fn put_bounds(&self, bounds: Bounds, batch: &mut Overlay<'_>) -> Result<(), StoreError> {
         let (key, value) = self.entry(bounds);
         batch.put(self.system, &[&key], &[&value])
@@ -340,12 +320,7 @@ impl Numbered for LogState {
     }
 }
 
-impl fmt::Debug for LogState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bounds = (self.first(), self.end());
-        f.debug_struct("LogState").field("name", &self.name).field("bounds", &bounds).finish_non_exhaustive()
-    }
-}
+shows!(LogState, of: name = of.name, bounds = (of.first(), of.end()));
 
 #[cfg(test)]
 mod tests {
@@ -372,19 +347,5 @@ mod tests {
     fn families() -> Families {
         let family = Family::new("f", FamilyId(1));
         Families { items: family.clone(), parked: family, system: FamilyId(2) }
-    }
-
-    /// The bounds of a log with this codec.
-    fn bounds(codec: &str) -> Bounds {
-        Bounds { id: 7, first: 5, end: 900, deleted: 3, kept: 0, codec: CodecName::new(codec).unwrap() }
-    }
-
-    #[test]
-    fn a_trim_keeps_the_codec_in_the_record() {
-        for codec in ["json", "bytes"] {
-            let log = LogState::new("l", families(), bounds(codec), 900);
-            let (_, trimmed) = log.trim(8, (0, log.bounds()), Deleted::Later, Deletion::default()).unwrap();
-            assert_eq!(trimmed, Bounds { first: 8, ..bounds(codec) });
-        }
     }
 }

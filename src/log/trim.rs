@@ -13,7 +13,6 @@ use std::time::Duration;
 /// The back-off of a log that could not trim itself. Closing the store waits no longer than this.
 const TRIM_BACK_OFF: Retry = Retry::exponential(Duration::from_millis(20), Duration::from_secs(1));
 
-/// A trim.
 pub(super) struct TrimIntent {
     state: Arc<LogState>,
     synced: bool,
@@ -22,7 +21,6 @@ pub(super) struct TrimIntent {
     released: Mutex<Vec<Index>>,
 }
 
-/// How far to trim.
 pub(super) enum TrimTo {
     /// A caller has requested it, and waits.
     Asked { first: Index, told: Arc<Ticket<()>> },
@@ -57,11 +55,11 @@ impl Intent for TrimIntent {
         }
         let (staged, batch) = draft.part(&self.state)?;
         // Another trim of this batch may go as far: both are done when it is written.
-        if first > staged.first() {
+        if first > staged.first {
             staged.trim(&self.state, first, Deleted::Later, batch)?;
         }
         // This may be a retry, after a batch that was undone.
-        released.extend(self.state.kept.take_released());
+        released.append(&mut self.state.kept.released.lock());
         released.extend(self.state.check(batch)?);
         let frees = staged.free(&self.state, &released, batch)?;
         if !trims && !frees {
@@ -79,7 +77,8 @@ impl Intent for TrimIntent {
     }
 
     fn failed(&self, error: BoxError) -> Option<Duration> {
-        self.state.kept.put_back(std::mem::take(&mut *self.released.lock()));
+        let unfreed = std::mem::take(&mut *self.released.lock());
+        self.state.kept.released.lock().extend(unfreed);
         self.state.kept.check_all();
         let error: Error = failed("trim a log", error).into();
         match &self.wanted {

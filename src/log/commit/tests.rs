@@ -155,7 +155,7 @@ fn two_trims_of_one_batch_delete_each_item_once() {
     for first in [PIECE + 1, 2 * PIECE + 1, 2 * PIECE + 2] {
         let (staged, batch) = draft.part(&log).unwrap();
         staged.trim(&log, first, Deleted::Later, batch).unwrap();
-        assert_eq!((staged.first(), staged.end()), (first, 3 * PIECE));
+        assert_eq!((staged.first, staged.end), (first, 3 * PIECE));
     }
     let deleted: Vec<_> = draft
         .batch()
