@@ -5,7 +5,6 @@ use crate::base::sync::Arc;
 use crate::kv::Family;
 use std::ops::Range;
 
-/// Additions in order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AddList {
     entries: Vec<Entry>,
@@ -62,18 +61,13 @@ impl AddList {
             let is_named_so = Arc::ptr_eq(&known.table, table) || known.table == *table;
             is_named_so && known.family.id == family.id && known.prefix == key[0].len()
         };
-        let table = self.find(is_it).unwrap_or_else(|| {
+        let known = self.tables.iter().enumerate().rev().take(FEW).find(|(_, known)| is_it(known));
+        let table = known.map(|(place, _)| place as u32).unwrap_or_else(|| {
             self.tables.push(Counters { family: family.clone(), table: table.clone(), prefix: key[0].len() });
             self.tables.len() as u32 - 1
         });
         key.iter().for_each(|part| self.keys.extend_from_slice(part));
         self.entries.push(Entry { after, table, end: self.keys.len(), by });
-    }
-
-    /// Returns the position of a table among the latest ones.
-    fn find(&self, is_it: impl Fn(&Counters) -> bool) -> Option<u32> {
-        let found = self.tables.iter().enumerate().rev().take(FEW).find(|(_, known)| is_it(known));
-        found.map(|(place, _)| place as u32)
     }
 
     /// Moves all of `more` to the end, after this many records.
@@ -109,7 +103,6 @@ impl AddList {
         self.entries.is_empty()
     }
 
-    /// Returns the additions with these numbers.
     pub(super) fn of(&self, numbers: Range<usize>) -> impl Iterator<Item = Add<'_>> {
         let mut from = numbers.start.checked_sub(1).map_or(0, |before| self.entries[before].end);
         self.entries[numbers].iter().map(move |entry| Add {

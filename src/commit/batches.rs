@@ -21,7 +21,6 @@ pub(super) struct Batches {
     chores: Vec<Cleanup>,
 }
 
-/// A pending intent.
 pub(super) struct Pending {
     intent: Box<dyn Intent>,
     /// True if it waits neither for the pace nor for the pause after a failed write.
@@ -57,12 +56,6 @@ impl Batches {
     /// Takes the chores. The caller runs them after it has released the lock.
     pub(super) fn take_chores(&mut self) -> Vec<Cleanup> {
         std::mem::take(&mut self.chores)
-    }
-
-    /// Delays the next write, since the store fails. An urgent intent does not wait for it.
-    pub(super) fn rest_until(&mut self, until: Instant) {
-        self.rests_until = until;
-        self.failing = true;
     }
 
     /// Writes everything that is due. If the store fails, it returns the pause before the next

@@ -21,9 +21,7 @@ pub struct Changes {
 /// The store that changes are meant for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Home {
-    /// Its address in memory.
     pub address: usize,
-    /// True if it runs SQL statements.
     pub takes_sql: bool,
 }
 
@@ -84,7 +82,6 @@ impl Changes {
         self.records.delete(family, key)
     }
 
-    /// Deletes all keys of a family with this prefix.
     pub(crate) fn clear_prefix(&mut self, family: &Family, prefix: &[u8]) -> Result<(), StoreError> {
         let end = prefix_end(prefix).unwrap_or_default();
         self.records.delete_range(family.id, prefix, &end)?;
@@ -178,7 +175,6 @@ impl Changes {
         self.adds_of(0..self.count_adds())
     }
 
-    /// Lists the adds with these numbers.
     pub(crate) fn adds_of(&self, numbers: Range<usize>) -> impl Iterator<Item = Add<'_>> {
         self.adds.iter().flat_map(move |adds| adds.list.of(numbers.clone()))
     }

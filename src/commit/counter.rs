@@ -2,7 +2,6 @@
 
 use crate::base::Error;
 
-#[cfg_attr(not(test), allow(dead_code))]
 pub(crate) fn encode(count: i64) -> [u8; 8] {
     count.to_be_bytes()
 }
@@ -39,33 +38,4 @@ pub(crate) fn full(table: &str, key: &[u8], count: i64, by: i64) -> Error {
          keys"
     );
     Error::Counter { table: table.to_owned(), key: key.to_vec(), reason }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_row_that_is_no_counter_is_named_with_a_remedy() {
-        let text = read("visits", b"a\0b", Some(b"nine bytes")).unwrap_err().to_string();
-        let begins =
-            r#"the key "a\x00b" of the table "visits" cannot be counted under: its value is 10 bytes long instead"#;
-        assert!(text.starts_with(begins) && text.contains("delete this value"), "{text}");
-        for (count, by) in [(i64::MAX, 1), (i64::MIN, -1)] {
-            let text = full("visits", b"k", count, by).to_string();
-            assert!(text.contains(&format!("it counts {count}, and {by} more is too much")), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_count_is_eight_bytes_or_refused() {
-        for count in [0, 1, -1, i64::MIN, i64::MAX] {
-            assert_eq!(decode(Some(&encode(count))), Ok(count));
-        }
-        assert_eq!(encode(-2), [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xfe]);
-        assert_eq!(decode(None), Ok(0));
-        for length in [0, 7, 9] {
-            assert_eq!(decode(Some(&vec![0; length])), Err(length));
-        }
-    }
 }

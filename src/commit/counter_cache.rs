@@ -24,7 +24,7 @@ pub(crate) struct CounterCache {
 impl CounterCache {
     /// Notes that a thread changes rows outside of these batches. It holds the lock for reading.
     pub(crate) fn note(&self, batch: &Batch) {
-        if !self.cells.is_empty() && batch.records().any(|record| self.cells.has(&touched(record))) {
+        if !self.cells.is_empty() && batch.records().any(|record| self.cells.has(record)) {
             self.stale.store(true, Ordering::Relaxed);
         }
     }
@@ -69,7 +69,6 @@ struct CellsOf {
     highest: Box<[u8]>,
 }
 
-/// The position of a counter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At {
     family: usize,
@@ -161,36 +160,37 @@ impl Cells {
     /// shown the previous state of each counter that changes.
     #[inline]
     pub(super) fn note(&mut self, record: RowChange<'_>, mut was: impl FnMut(At, Cell)) {
-        match touched(record) {
-            Touched::Row(family, key, value) => {
-                if let Some(at) = self.find(family, key) {
-                    was(at, self.set(at, Cell::stored(value)));
-                }
-            }
-            Touched::Range(range) => {
-                for at in self.in_range(&range) {
+        let (family, key, value) = match record {
+            RowChange::Put { family, key, value } => (family, key, Some(value)),
+            RowChange::Delete { family, key } => (family, key, None),
+            RowChange::DeleteRange { family, from, to } => {
+                for at in self.in_range(family, from, to) {
                     was(at, self.set(at, Cell::stored(None)));
                 }
+                return;
             }
+        };
+        if let Some(at) = self.find(family, key) {
+            was(at, self.set(at, Cell::stored(value)));
         }
     }
 
-    /// Lists the counters in a range.
-    fn in_range(&self, range: &Cleared<'_>) -> Vec<At> {
-        let Some(family) = self.families.iter().position(|family| family.id == range.family) else { return Vec::new() };
+    /// Lists the counters from `from` on and below `to`. An empty `to` is no end.
+    fn in_range(&self, id: FamilyId, from: &[u8], to: &[u8]) -> Vec<At> {
+        let Some(family) = self.families.iter().position(|family| family.id == id) else { return Vec::new() };
         let CellsOf { places, lowest, highest, .. } = &self.families[family];
-        if **highest < *range.from || !range.to.is_empty() && *range.to <= **lowest {
+        if **highest < *from || !to.is_empty() && *to <= **lowest {
             return Vec::new();
         }
-        let cleared = places.iter().filter(|(key, _)| range.has(key));
+        let cleared = places.iter().filter(|(key, _)| *from <= ***key && (to.is_empty() || ***key < *to));
         cleared.map(|(_, cell)| At { family, cell: *cell }).collect()
     }
 
     /// True if the change touches one of these counters.
-    fn has(&self, touched: &Touched<'_>) -> bool {
-        match touched {
-            Touched::Row(family, key, _) => self.find(*family, key).is_some(),
-            Touched::Range(range) => !self.in_range(range).is_empty(),
+    fn has(&self, record: RowChange<'_>) -> bool {
+        match record {
+            RowChange::Put { family, key, .. } | RowChange::Delete { family, key } => self.find(family, key).is_some(),
+            RowChange::DeleteRange { family, from, to } => !self.in_range(family, from, to).is_empty(),
         }
     }
 }
@@ -206,32 +206,5 @@ impl CellsOf {
             lowest: key.into(),
             highest: key.into(),
         }
-    }
-}
-
-enum Touched<'a> {
-    /// A family, a key, and the value that is set, if any.
-    Row(FamilyId, &'a [u8], Option<&'a [u8]>),
-    Range(Cleared<'a>),
-}
-
-/// The keys that a record deletes: from `from` on and below `to`. An empty `to` is no end.
-struct Cleared<'a> {
-    family: FamilyId,
-    from: &'a [u8],
-    to: &'a [u8],
-}
-
-impl Cleared<'_> {
-    fn has(&self, key: &[u8]) -> bool {
-        self.from <= key && (self.to.is_empty() || key < self.to)
-    }
-}
-
-fn touched(record: RowChange<'_>) -> Touched<'_> {
-    match record {
-        RowChange::Put { family, key, value } => Touched::Row(family, key, Some(value)),
-        RowChange::Delete { family, key } => Touched::Row(family, key, None),
-        RowChange::DeleteRange { family, from, to } => Touched::Range(Cleared { family, from, to }),
     }
 }

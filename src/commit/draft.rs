@@ -63,7 +63,6 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Returns the batch so far.
     #[cfg(any(test, feature = "seam"))]
     pub(crate) fn batch(&self) -> &Batch {
         self.overlay.batch()

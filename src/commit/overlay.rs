@@ -25,7 +25,6 @@ pub struct Overlay<'a> {
     shut: Option<RwLockWriteGuard<'a, CounterCache>>,
 }
 
-/// A state of the batch to restore.
 pub(super) struct OverlayMark {
     batch: BatchMark,
     statements: usize,
@@ -100,7 +99,6 @@ impl<'a> Overlay<'a> {
         self.statements.go_back(mark.statements);
     }
 
-    /// Returns what it costs the database to delete a range.
     pub fn deletion(&self) -> Deletion {
         self.kv.deletion()
     }
@@ -131,7 +129,6 @@ impl<'a> Overlay<'a> {
         }
     }
 
-    /// Returns all pairs with this prefix, in the order of keys.
     pub fn scan(&mut self, family: &Family, prefix: &[u8]) -> Scan<'_> {
         self.rows(family, KeyRange::prefix(prefix))
     }

@@ -45,7 +45,6 @@ pub trait Participant: Send + Sync + 'static {
 
 /// A type-erased [`Participant`].
 pub(crate) trait AnyParticipant: Send + Sync {
-    /// Begins its part in a batch.
     fn join(self: Arc<Self>) -> Box<dyn AnyJoined>;
 }
 
@@ -56,7 +55,6 @@ impl<P: Participant> AnyParticipant for P {
     }
 }
 
-/// A participant and its staged state.
 struct Joined<P: Participant> {
     participant: Arc<P>,
     staged: P::Staged,
@@ -104,7 +102,6 @@ pub(super) struct Tails {
     /// Copies of staged states, each with its position in `parts`, from the first change after each
     /// mark, in the order of these changes.
     journal: Vec<(usize, Box<dyn AnyJoined>)>,
-    /// How many marks were made.
     marks: u64,
 }
 

@@ -249,7 +249,9 @@ impl Thread {
                 (Err(RecvTimeoutError::Timeout), _) => {}
                 // No sender is left. Callers that wait for a report keep the store, so retry until
                 // they give up.
-                (Err(RecvTimeoutError::Disconnected), Some(until)) => park_until(until),
+                (Err(RecvTimeoutError::Disconnected), Some(until)) => {
+                    std::thread::park_timeout(until.saturating_duration_since(time::now()));
+                }
                 (Err(RecvTimeoutError::Disconnected), None) => return,
             }
         }
@@ -291,13 +293,9 @@ fn take(message: WriterMessage, batches: &mut Batches) {
 /// Writes everything that is due. After a failure it reads the clock again: the pause begins then.
 fn write(batches: &mut Batches, now: Instant) {
     if let Some(pause) = batches.write(now) {
-        batches.rest_until(time::now() + pause);
+        batches.rests_until = time::now() + pause;
+        batches.failing = true;
     }
-}
-
-/// Sleeps until this time. No more messages can arrive.
-fn park_until(until: Instant) {
-    std::thread::park_timeout(until.saturating_duration_since(time::now()));
 }
 
 #[cfg(test)]

@@ -190,7 +190,6 @@ impl Draft<'_> {
     }
 }
 
-/// The result of a job.
 enum Made {
     Yes,
     /// It is retried after the others.

@@ -118,21 +118,6 @@ impl Bench {
 }
 
 #[test]
-fn an_operation_sees_earlier_changes_of_its_row() {
-    let mut bench = Bench::new();
-    let toy = bench.toy(&["a", "b", "c"]);
-    // In one intent, and in two.
-    bench.submit(&[(&toy, "a"), (&toy, "a"), (&toy, "b")], false);
-    bench.submit(&[(&toy, "b")], false);
-    bench.submit(&[(&toy, "c")], false);
-    // It finds the job done, so only it fails.
-    bench.submit(&[(&toy, "a")], false);
-    bench.write();
-    assert_eq!(["a", "b", "c"].map(|job| bench.state(&toy, job)), ["done", "done", "running"]);
-    assert_eq!(*toy.moves.lock(), 5);
-}
-
-#[test]
 fn a_failed_intent_leaves_tails_and_rows_unchanged() {
     let mut bench = Bench::new();
     let (toy, other) = (bench.toy(&["a"]), bench.toy(&["b"]));

@@ -19,7 +19,6 @@ impl Kind {
         record.extend_from_slice(&sum);
     }
 
-    /// Returns the checksum of a record.
     pub fn checksum(&self, name: &str, place: &[u8], sealed: &[u8]) -> [u8; SUM] {
         let mut hasher = crc32fast::Hasher::new();
         [self.label.as_bytes(), name.as_bytes(), place, sealed].iter().for_each(|bytes| hasher.update(bytes));
@@ -73,7 +72,6 @@ impl<'a> Fields<'a> {
         Some(bytes)
     }
 
-    /// Reads a text of this length.
     pub fn text_of(&mut self, length: usize) -> Option<String> {
         std::str::from_utf8(self.bytes(length)?).ok().map(str::to_owned)
     }
@@ -91,18 +89,15 @@ impl<'a> Fields<'a> {
         self.text_of(length.into())
     }
 
-    /// Reads the remaining bytes.
     #[cfg(feature = "seam")]
     pub fn last_bytes(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }
 
-    /// Reads the rest as a text.
     pub fn last_text(&mut self) -> Option<String> {
         self.text_of(self.rest.len())
     }
 
-    /// Reads an optional field.
     #[cfg(feature = "seam")]
     pub fn optional<T>(&mut self, is_there: bool, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<Option<T>> {
         if is_there { read(self).map(Some) } else { Some(None) }
@@ -186,7 +181,6 @@ impl Writer {
         self.byte(text.len() as u8).bytes(text.as_bytes())
     }
 
-    /// Writes an optional field.
     #[inline]
     #[cfg(feature = "seam")]
     pub fn optional<T>(self, value: Option<T>, write: impl FnOnce(Self, T) -> Self) -> Self {

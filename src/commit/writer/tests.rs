@@ -93,8 +93,13 @@ impl Bench {
 
     fn submit(&self, name: &'static str, synced: bool, refusals: impl IntoIterator<Item = Refusal>, hurry: bool) {
         let refusals = Mutex::new(refusals.into_iter().collect());
-        let intent = Scripted { name, family: self.family.clone(), refusals, synced, told: self.tell.clone() };
-        self.writer.submit(Box::new(intent), hurry);
+        self.writer.submit(Box::new(Scripted { refusals, synced, ..self.intent(name) }), hurry);
+    }
+
+    /// An intent that is written at the first try.
+    fn intent(&self, name: &'static str) -> Scripted {
+        let (family, told) = (self.family.clone(), self.tell.clone());
+        Scripted { name, family, refusals: Mutex::default(), synced: false, told }
     }
 
     fn told(&self) -> (&'static str, Told) {
@@ -186,14 +191,7 @@ fn a_batch_is_synced_if_one_of_its_intents_wants_it() {
         let bench = Bench::new();
         // The writer blocks in this report until the others are in its inbox: they are one batch.
         let (tell, gate) = crossbeam_channel::bounded(0);
-        let first = Scripted {
-            name: "first",
-            family: bench.family.clone(),
-            refusals: Mutex::default(),
-            synced: false,
-            told: tell,
-        };
-        bench.writer.submit(Box::new(first), true);
+        bench.writer.submit(Box::new(Scripted { told: tell, ..bench.intent("first") }), true);
         bench.submit_while_it_writes(wants);
         let writes = bench.kv.writes();
         assert_eq!(gate.recv_timeout(LONG).unwrap(), ("first", Told::Written));
@@ -286,9 +284,7 @@ fn the_thread_learns_of_intents_left_by_others() {
     for round in 0..100 {
         (0..round).for_each(|_| std::thread::yield_now());
         let mut batches = bench.writer.batches.lock();
-        let (family, told) = (bench.family.clone(), bench.tell.clone());
-        let left = Scripted { name: "left", family, refusals: Mutex::default(), synced: false, told };
-        batches.pending.push(Pending::new(Box::new(left), true));
+        batches.pending.push(Pending::new(Box::new(bench.intent("left")), true));
         bench.writer.leave_rest(batches);
         assert_eq!(bench.told(), ("left", Told::Written));
     }
@@ -307,9 +303,7 @@ fn a_helper_tells_the_thread_who_came_meanwhile() {
         }
         (0..10).for_each(|_| std::thread::yield_now());
         // Its caller has found the list locked by the helper, and now waits for the result.
-        let (family, told) = (bench.family.clone(), bench.tell.clone());
-        let late = Scripted { name: "late", family, refusals: Mutex::default(), synced: false, told };
-        bench.writer.arrived.lock().push(Pending::new(Box::new(late), true));
+        bench.writer.arrived.lock().push(Pending::new(Box::new(bench.intent("late")), true));
         bench.writer.help();
         assert_eq!([bench.told(), bench.told()], [("a", Told::Written), ("late", Told::Written)]);
     }
