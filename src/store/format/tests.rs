@@ -50,36 +50,6 @@ fn a_new_store_gets_its_record_by_one_flushed_write() {
 }
 
 #[test]
-fn an_unknown_version_or_name_is_refused_without_a_write() {
-    let later = [
-        (sealed(2, b"whatever"), "version 2 of a store at /data", "version 1"),
-        (sealed(255, b""), "version 255 of a store at /data", "version 1"),
-        (
-            encode(&names(&["later"])),
-            "\"later\" in use in the store at /data",
-            "\"codec\", \"known to tests\", \"parked\" and \"queue\"",
-        ),
-        (
-            encode(&names(&["later", NAME, "undo"])),
-            "\"later\" and \"undo\" in use in the store at /data",
-            "\"codec\", \"known to tests\", \"parked\" and \"queue\"",
-        ),
-    ];
-    for (record, what, which) in later {
-        for create in [true, false] {
-            let kv = with(&record);
-            let before = kv.writes();
-            let error = opened(&kv, create).unwrap_err();
-            let text = error.to_string();
-            assert!(text.contains(what) && text.contains("newer version of waterline"), "{text}");
-            let Error::Format { found, known } = error else { panic!("{error:?}") };
-            assert_eq!((found.as_str(), known.as_str()), (what, which));
-            assert_eq!((stored(&kv), kv.writes()), (Some(record.clone()), before));
-        }
-    }
-}
-
-#[test]
 fn promise_08_any_damage_of_the_format_is_corrupt() {
     for record in [encode(&names(&[])), encode(&names(&[NAME])), sealed(2, b"")] {
         let flipped = (0..record.len() * 8).map(|bit| {

@@ -125,50 +125,23 @@ fn a_log_opened_as_bytes_opens_for_its_items() {
     let bytes = beside.log_with::<Vec<u8>, _>("log", crate::Bytes).unwrap();
     let numbers = beside.log::<u64>("log").unwrap();
     assert_eq!((bytes.at_index(1).unwrap(), numbers.at_index(1).unwrap()), (Some(b"7".to_vec()), Some(7)));
-    // Other codecs must be the log's own, here too.
-    struct Other;
-    impl crate::Codec<u64> for Other {
-        const NAME: &'static str = "other";
-        fn encode(&self, _item: &u64, _into: &mut Vec<u8>) -> Result<(), crate::BoxError> {
-            Ok(())
-        }
-        fn decode(&self, _bytes: &[u8]) -> Result<u64, crate::BoxError> {
-            Ok(0)
-        }
-    }
-    assert!(matches!(beside.log_with::<u64, _>("log", Other), Err(Error::Codec { .. })));
 }
 
 #[test]
-fn a_refresh_wakes_the_consumers_of_each_open_log() {
+fn items_trimmed_before_a_refresh_are_not_damaged() {
     let kv = Arc::new(MemoryKv::default());
     let application = on(&kv).log::<u64>("log").unwrap();
-    application.push(&1).unwrap();
     let beside = Store::on(kv.clone(), &Store::options().read_only(), &"memory").unwrap();
     let log = beside.log::<u64>("log").unwrap();
     let bytes = beside.log_with::<Vec<u8>, _>("log", crate::Bytes).unwrap();
-    let consumer = Consumer::builder(log.clone(), crate::MemoryProgress::new())
-        .poll_every(Duration::from_secs(3600))
-        .start(|_| Ok(()))
-        .unwrap();
-    assert!(consumer.handle().wait_for(1, LONG));
-    application.push_all(&[2, 3, 4]).unwrap();
-    assert_eq!((log.head().unwrap(), bytes.head().unwrap()), (Some(1), Some(1)));
-    beside.refresh().unwrap();
-    // Without the notification the consumer would poll in an hour.
-    assert!(consumer.handle().wait_for(4, LONG));
-    application.trim(..=2).unwrap();
-    beside.refresh().unwrap();
-    assert_eq!((log.first().unwrap(), log.head().unwrap(), bytes.first().unwrap()), (3, Some(4), 3));
-    consumer.stop().unwrap();
-    // Items that the application deletes before a refresh are trimmed, and not damaged.
     application.push_all(&vec![5; 20_000]).unwrap();
     beside.refresh().unwrap();
+    assert_eq!((log.head().unwrap(), bytes.head().unwrap()), (Some(20_000), Some(20_000)));
     application.trim(..=20_000).unwrap();
     let mut items = Vec::new();
     let Err(error) = log.read(10..=20, &mut items) else { panic!("{items:?}") };
     assert!(matches!(error.downcast_ref(), Some(Error::Truncated { first: 20_001, .. })), "{error:?}");
-    assert_eq!(log.first().unwrap(), 20_001);
+    assert_eq!((log.first().unwrap(), bytes.first().unwrap()), (20_001, 20_001));
 }
 
 #[test]
