@@ -74,20 +74,7 @@ impl EventKind {
             | Self::Missing
             | Self::Ended => Level::DEBUG,
             Self::Waits | Self::TookOver => Level::INFO,
-            Self::Exhausted
-            | Self::Parked
-            | Self::RedriveFailed
-            | Self::Died
-            | Self::RunsAlone
-            | Self::Gone
-            | Self::SourceFailed
-            | Self::SaveFailed
-            | Self::ClosurePanicked
-            | Self::ThreadRefused
-            | Self::ObserverPanicked
-            | Self::Stalled
-            | Self::NotAsked
-            | Self::Halted => Level::WARN,
+            _ => Level::WARN,
         }
     }
 
@@ -373,22 +360,16 @@ mod tests {
         assert!(telling.begin());
         let told = telling.take().unwrap();
         assert_eq!(told.len(), CROWD + 2);
-        let saves = told.iter().map(|told| match told {
-            Told::Notice(Notice::Saved { count, .. }) => *count,
-            _ => 0,
-        });
-        assert_eq!(saves.sum::<u64>(), 3 * CROWD as u64 + 1);
-        let last = (told[CROWD - 1].number(), told[CROWD + 1].number());
+        let saves: Vec<_> = told
+            .iter()
+            .map(|told| match told {
+                Told::Notice(Notice::Saved { last_processed: Some(last), count, .. }) => (*last, *count),
+                _ => (0, 0),
+            })
+            .collect();
+        assert_eq!(saves.iter().map(|(_, count)| count).sum::<u64>(), 3 * CROWD as u64 + 1);
+        let last = (saves[CROWD - 1].0, saves[CROWD + 1].0);
         assert_eq!(last, (3 * CROWD as u64 - 1, 7), "the order is that of the events");
-    }
-
-    impl Told {
-        fn number(&self) -> Index {
-            match self {
-                Told::Notice(Notice::Saved { last_processed: Some(last), .. }) => *last,
-                _ => 0,
-            }
-        }
     }
 
     #[test]

@@ -26,11 +26,7 @@ pub trait Waits: Send + Sync {
 /// Set it with [`Builder::clock`](crate::Builder::clock) or `QueueOptions::clock`. A clone is the
 /// same clock.
 #[derive(Clone, Default)]
-pub struct Clock(Option<Arc<Manual>>);
-
-struct Manual {
-    state: Mutex<ManualState>,
-}
+pub struct Clock(Option<Arc<Mutex<ManualState>>>);
 
 struct ManualState {
     wall: u64,
@@ -68,7 +64,7 @@ impl Clock {
     pub fn manual(wall: SystemTime) -> Self {
         let wall = time::millis(wall).unwrap_or(0);
         let state = ManualState { wall, now: time::now(), coarse: time::coarse(), waits: Vec::new() };
-        Self(Some(Arc::new(Manual { state: Mutex::new(state) })))
+        Self(Some(Arc::new(Mutex::new(state))))
     }
 
     /// Advances both the wall clock and the monotonic clock of pauses, timeouts and leases.
@@ -104,7 +100,7 @@ impl Clock {
     fn change(&self, change: impl FnOnce(&mut ManualState)) {
         let Some(manual) = &self.0 else { return };
         let waits = {
-            let mut state = manual.state.lock();
+            let mut state = manual.lock();
             change(&mut state);
             state.waits.retain(|waits| waits.strong_count() > 0);
             state.waits.clone()
@@ -117,7 +113,7 @@ impl Clock {
     pub(crate) fn when_asked(&self) -> Now {
         match &self.0 {
             None => Now::of_system(),
-            Some(manual) => manual.when_asked(),
+            Some(manual) => ManualState::when_asked(manual),
         }
     }
 
@@ -127,16 +123,16 @@ impl Clock {
 
     /// Like [`now`](Self::now), for a caller that may have just read the system's clock.
     pub(crate) fn at(&self, system: impl FnOnce() -> Instant) -> Instant {
-        self.0.as_ref().map_or_else(system, |manual| manual.state.lock().now)
+        self.0.as_ref().map_or_else(system, |manual| manual.lock().now)
     }
 
     pub(crate) fn coarse(&self) -> Coarse {
-        self.0.as_ref().map_or_else(time::coarse, |manual| manual.state.lock().coarse)
+        self.0.as_ref().map_or_else(time::coarse, |manual| manual.lock().coarse)
     }
 
     /// Reads the wall clock: milliseconds since 1970.
     pub(crate) fn wall(&self) -> u64 {
-        self.0.as_ref().map_or_else(time::wall, |manual| manual.state.lock().wall)
+        self.0.as_ref().map_or_else(time::wall, |manual| manual.lock().wall)
     }
 
     /// True if only a test moves it. A pause that nothing cuts short would then last for ever.
@@ -147,7 +143,7 @@ impl Clock {
     /// Registers waits that are told when the clock is set.
     pub(crate) fn tell(&self, waits: Weak<dyn Waits>) {
         if let Some(manual) = &self.0 {
-            manual.state.lock().waits.push(waits);
+            manual.lock().waits.push(waits);
         }
     }
 
@@ -169,10 +165,10 @@ impl Clock {
     }
 }
 
-impl Manual {
+impl ManualState {
     #[cold]
-    fn when_asked(&self) -> Now {
-        let state = self.state.lock();
+    fn when_asked(manual: &Mutex<Self>) -> Now {
+        let state = manual.lock();
         Now::of_set(state.now, Set { wall: state.wall, coarse: state.coarse, system: time::now() })
     }
 }

@@ -35,7 +35,7 @@ impl View<'_> {
         running.truncate(LISTED);
         let retries = failures().take(LISTED).map(|(index, failed)| {
             let retry_in = failed.due.saturating_duration_since(now.get());
-            StripRetry::new(index, failed.attempt, retry_in, &failed.error)
+            StripRetry { index, attempt: failed.attempt, retry_in, error: failed.error.to_string() }
         });
         Strip {
             from: ruler.from,

@@ -98,8 +98,17 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Step {
-        Show { more: u64, after: u64 },
-        Process { share: u64 },
+        Show {
+            more: u64,
+            after: u64,
+        },
+        /// The source shows an earlier head, or none.
+        Back {
+            by: u64,
+        },
+        Process {
+            share: u64,
+        },
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -107,6 +116,7 @@ mod tests {
         // Rarely, so that the marks are thinned out many times before one is forgotten.
         prop_oneof![
             60 => (0..4u64, after).prop_map(|(more, after)| Step::Show { more, after }),
+            5 => (1..9u64).prop_map(|by| Step::Back { by }),
             1 => (0..=10u64).prop_map(|share| Step::Process { share }),
         ]
     }
@@ -128,6 +138,7 @@ mod tests {
                         }
                         behind.shows(head.checked_sub(1), unprocessed, now);
                     }
+                    Step::Back { by } => behind.shows(head.checked_sub(1 + by), unprocessed, now),
                     Step::Process { share } => unprocessed += (head - unprocessed) * share / 10,
                 }
                 let (is, was) = (behind.elapsed(unprocessed, now), model.elapsed(unprocessed, now));
@@ -137,21 +148,5 @@ mod tests {
                 prop_assert!(behind.marks.len() <= MARKS && behind.marks.capacity() <= 2 * MARKS);
             }
         }
-    }
-
-    #[test]
-    fn the_lag_grows_until_the_watermark_catches_up() {
-        let (mut behind, now) = (Behind::default(), Instant::now());
-        let second = Duration::from_secs(1);
-        behind.shows(Some(9), 3, now);
-        behind.shows(Some(9), 3, now + second);
-        behind.shows(Some(8), 3, now + second);
-        assert_eq!(behind.elapsed(4, now + second * 5), second * 5);
-        behind.shows(Some(12), 4, now + second * 6);
-        assert_eq!(behind.elapsed(10, now + second * 7), second, "the later jobs came later");
-        assert_eq!(behind.elapsed(13, now + second * 8), Duration::ZERO);
-        behind.shows(None, 13, now + second * 9);
-        behind.shows(Some(12), 13, now + second * 9);
-        assert_eq!(behind.elapsed(13, now + second * 9), Duration::ZERO);
     }
 }

@@ -111,25 +111,25 @@ impl Observers {
     }
 
     fn ring(&self, alarm: usize, status: &Status) -> Result<(), String> {
-        let call = self.alarms.get(alarm).and_then(Guarded::get);
-        let rung = guarded(|| {
-            call.iter().for_each(|call| call(status));
-            Ok(())
-        });
-        rung.map_err(|panic| panic.to_string())
+        self.alarms.get(alarm).and_then(Guarded::get).map_or(Ok(()), |call| heard(|| call(status)))
     }
 
     fn tell(&self, event: &Event<'_>) -> Result<(), String> {
         let mut told = Ok(());
         for observer in self.list.iter().filter_map(Guarded::get) {
-            let heard = guarded(|| {
-                observer.observe(event);
-                Ok(())
-            });
-            told = told.and(heard.map_err(|panic| panic.to_string()));
+            told = told.and(heard(|| observer.observe(event)));
         }
         told
     }
+}
+
+/// Calls user code. Its error is the text of a panic.
+fn heard(call: impl FnOnce()) -> Result<(), String> {
+    let called = guarded(|| {
+        call();
+        Ok(())
+    });
+    called.map_err(|panic| panic.to_string())
 }
 
 shows!(Observers, of: count = of.list.len());

@@ -71,12 +71,6 @@ pub struct StripRetry {
     pub error: String,
 }
 
-impl StripRetry {
-    pub(crate) fn new(index: Index, attempt: u32, retry_in: Duration, error: &str) -> Self {
-        Self { index, attempt, retry_in, error: error.to_owned() }
-    }
-}
-
 /// The indices that a strip shows, in cells of one width.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ruler {

@@ -80,10 +80,11 @@ pub(crate) fn check_length(
     most: usize,
     why: impl FnOnce(usize) -> String,
 ) -> Result<(), ConfigError> {
-    match text.len() {
-        0 => Err(ConfigError::Length { what, length: 0, most, why: why(0) }),
-        length if length > most => Err(ConfigError::Length { what, length, most, why: why(length) }),
-        _ => Ok(()),
+    let length = text.len();
+    if (1..=most).contains(&length) {
+        Ok(())
+    } else {
+        Err(ConfigError::Length { what, length, most, why: why(length) })
     }
 }
 
