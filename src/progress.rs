@@ -33,7 +33,7 @@ pub(crate) use life::{Halt, Life};
 pub use listing::{ConsumerInfo, LastHalt};
 pub use memory::MemoryProgress;
 pub use parked::Parked;
-pub(crate) use parked::{Earlier, LiveParking, ParkedRecord, ParkedRecords, Within};
+pub(crate) use parked::{Earlier, LiveParking, ParkedRecord, ParkedRecords};
 pub use records::Record;
 pub(crate) use records::{NewRecords, load as load_records};
 pub use saved::{Checkpoint, SaveError, Saved};

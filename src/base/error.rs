@@ -11,7 +11,7 @@ mod text;
 
 pub use store::StoreError;
 pub use text::describe;
-pub(crate) use text::is_halt_of_job;
+pub(crate) use text::{boundary, is_halt_of_job};
 use text::{not_found, still, times};
 
 /// Every error of this crate: what happened, and what to do about it.

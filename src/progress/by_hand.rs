@@ -2,7 +2,7 @@
 
 use super::history::{Move, MoveKind};
 use super::parked::{Anew, NO_NAME, ParkedRecord, job_key};
-use super::{Record, Saved, load_records, moves::with_done};
+use super::{Record, Saved, load_records};
 use crate::base::config::{ConfigError, MAX_SKIP, check_index, check_reason};
 use crate::base::{Error, Index};
 use std::time::SystemTime;
@@ -69,4 +69,42 @@ impl Saved {
 
 fn record(job: &ParkedRecord) -> Record {
     Record { key: job_key(job.index), value: Some(job.encode(NO_NAME)) }
+}
+
+/// Returns everything that is done once this job is, too; `None` if it already is.
+fn with_done(before: &Saved, index: Index) -> Option<Saved> {
+    let Saved { last_processed, next, ref done, .. } = *before;
+    if index < next || done.iter().any(|run| run.contains(&index)) {
+        return None;
+    }
+    let mut done = done.clone();
+    if index > next {
+        done.push(index..=index);
+        return Some(Saved::new(last_processed, next, done).in_order());
+    }
+    // The watermark passes the job, and the run of done jobs after it.
+    let behind = done.first().filter(|run| *run.start() == index + 1).cloned();
+    let last = behind.map_or(index, |run| *run.end());
+    done.retain(|run| *run.start() > last);
+    Some(Saved::new(Some(last), last + 1, done))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_skipped_job_joins_the_runs_beside_it() {
+        let before = Saved::new(Some(4), 5, vec![6..=7, 9..=9]);
+        for done in [0, 4, 6, 7, 9] {
+            assert_eq!(with_done(&before, done), None, "job {done} is done");
+        }
+        assert_eq!(with_done(&before, 5), Some(Saved::new(Some(7), 8, vec![9..=9])));
+        assert_eq!(with_done(&before, 8), Some(Saved::new(Some(4), 5, vec![6..=9])));
+        assert_eq!(with_done(&before, 20), Some(Saved::new(Some(4), 5, vec![6..=7, 9..=9, 20..=20])));
+        let first = Saved::new(None, 0, vec![2..=3]);
+        assert_eq!(with_done(&first, 0), Some(Saved::new(Some(0), 1, vec![2..=3])));
+        let top = Saved::new(Some(Index::MAX - 3), Index::MAX - 2, vec![Index::MAX - 1..=Index::MAX - 1]);
+        assert_eq!(with_done(&top, Index::MAX - 2), Some(Saved::new(Some(Index::MAX - 1), Index::MAX, vec![])));
+    }
 }

@@ -158,6 +158,18 @@ impl StoreProgress {
         }
     }
 
+    /// Reads the stored records for a caller that has the name and may write. The runs of the done
+    /// jobs are in the order of the saves.
+    pub(super) fn load_ledger(&self) -> Result<(Ledger, Option<Saved>), Error> {
+        match self.load()? {
+            Some(Loaded { ledger, last_processed, next, done }) => {
+                Ok((ledger, Some(Saved::new(last_processed, next, done))))
+            }
+            None if self.store.creates() => Ok((Ledger::empty(&self.name), None)),
+            None => self.store.not_found("progress", &self.name),
+        }
+    }
+
     /// Returns the access to the store's writer, once the name is taken.
     pub(super) fn writer(&self) -> Option<Arc<dyn SaveBackend>> {
         let ledger = self.acquired.as_ref()?.ledger.clone();
@@ -170,17 +182,8 @@ impl StoreProgress {
         check_name("progress", &self.name)?;
         self.store.writable()?;
         let name = self.store.reserve(&self.name)?;
-        let loaded = self.load()?;
-        if loaded.is_none() && !self.store.creates() {
-            return self.store.not_found("progress", &self.name);
-        }
+        let (ledger, saved) = self.load_ledger()?;
         self.store.writer().start().map_err(|source| Error::Spawn { source })?;
-        let (ledger, saved) = match loaded {
-            Some(Loaded { ledger, last_processed, next, done }) => {
-                (ledger, Some(Saved::new(last_processed, next, done)))
-            }
-            None => (Ledger::empty(&self.name), None),
-        };
         self.acquired = Some(OpenLedger { ledger: Arc::new(Mutex::new(ledger)), _name: name });
         Ok(saved)
     }
@@ -197,9 +200,7 @@ impl StoreProgress {
         ledger.written(&entry);
         Ok(())
     }
-}
 
-impl StoreProgress {
     /// Returns the records of single jobs and of the previous life.
     pub(super) fn load_earlier(&self) -> Result<Earlier, Error> {
         let place = ParkedRecords::of(self.store(), self.name())?;
@@ -215,7 +216,8 @@ impl StoreProgress {
         passed: &[Index],
     ) -> Result<(), Error> {
         let (place, mut changes) = (ParkedRecords::of(self.store(), self.name())?, Changes::default());
-        life.put(self.store().system().id, self.name(), &mut changes)?;
+        let (key, value) = life.entry(self.name());
+        changes.put(self.store().system().id, &[&key], &value)?;
         for suspect in suspects {
             place.put(suspect, &mut changes)?;
         }

@@ -121,7 +121,7 @@ pub(crate) fn decode_page(name: &str, bytes: &[u8]) -> Result<Page, String> {
     let series = Series { id, generation };
     let last_processed = match (flags, next.checked_sub(1)) {
         (0, _) => None,
-        (HAS_WATERMARK, Some(last)) => Some(a_job(last)?),
+        (HAS_WATERMARK, Some(last)) => Some(last),
         (HAS_WATERMARK, None) => return Err("it claims to have a watermark below 0".to_owned()),
         _ => return Err(format!("its flags are {flags}, of which this program knows only 1")),
     };
@@ -166,10 +166,6 @@ pub(crate) fn decode_delta(
     let by = take_varint(&mut body)?;
     let next = page_next.checked_add(by).ok_or_else(|| format!("it moves the watermark by {by}"))?;
     Ok(Some(Delta { next, new: decode_runs(body, next)? }))
-}
-
-fn a_job(index: Index) -> Result<Index, String> {
-    if index == Index::MAX { Err(format!("its watermark is {}, which is never a job", Index::MAX)) } else { Ok(index) }
 }
 
 /// Adds a run, and moves `low`, the lowest index at which the next run could begin.

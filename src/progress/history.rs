@@ -56,11 +56,6 @@ impl Move {
         Self { at, kind, from, to, reason: reason.to_owned() }
     }
 
-    /// Creates the record of a move at this time, in milliseconds since 1970.
-    pub(super) fn at_wall(kind: MoveKind, from: Option<Index>, to: Index, reason: &str, wall: u64) -> Self {
-        Self { at: wall_time(wall), kind, from, to, reason: reason.to_owned() }
-    }
-
     pub(super) fn encode(&self, name: &str, number: u64) -> Vec<u8> {
         let kind = match self.kind {
             MoveKind::Seek => SEEK,

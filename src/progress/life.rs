@@ -12,9 +12,8 @@
 //!
 //! Beside it is the time of the watermark's last move, stored with saves at most once a second.
 
-use crate::base::{Error, Index, error::StoreError};
-use crate::commit::{changes::Changes, sealed::Kind};
-use crate::kv::batch::FamilyId;
+use crate::base::{Error, Index, error::boundary, time::millis};
+use crate::commit::sealed::Kind;
 use crate::store::{Store, keys};
 use std::time::{Duration, SystemTime};
 
@@ -53,7 +52,7 @@ pub(crate) struct Halt {
 
 impl Life {
     pub(super) fn encode(&self, name: &str) -> Vec<u8> {
-        let text = self.halted.as_ref().map_or("", |halt| shortened(&halt.text));
+        let text = self.halted.as_ref().map_or("", |halt| &halt.text[..boundary(&halt.text, MAX_TEXT)]);
         let flags = [(self.open, OPEN), (self.careful.is_some(), CAREFUL), (self.halted.is_some(), HALTED)];
         let (index, at) = self.halted.as_ref().map_or((0, 0), |halt| (halt.index, halt.at));
         let numbers = [self.opened, self.ended, self.width, self.careful.unwrap_or(0), index, at];
@@ -77,18 +76,10 @@ impl Life {
         Ok(life)
     }
 
-    /// Returns the key and the record.
     pub(super) fn entry(&self, name: &str) -> (Vec<u8>, Vec<u8>) {
         (key(name), self.encode(name))
     }
 
-    /// Adds this record to the changes.
-    pub(super) fn put(&self, system: FamilyId, name: &str, changes: &mut Changes) -> Result<(), StoreError> {
-        let (key, value) = self.entry(name);
-        changes.put(system, &[&key], &value)
-    }
-
-    /// Reads the record of this name.
     pub(super) fn load(store: &Store, name: &str) -> Result<Option<Self>, Error> {
         let Some(bytes) = store.kv().get(store.system(), &key(name))? else { return Ok(None) };
         let corrupt =
@@ -105,20 +96,12 @@ pub(super) fn wall_time(millis: u64) -> SystemTime {
 
 /// Converts a time to milliseconds since 1970.
 pub(super) fn stored_time(time: SystemTime) -> u64 {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Cuts a text that is too long between two letters.
-fn shortened(text: &str) -> &str {
-    let end = (0..=text.len().min(MAX_TEXT)).rev().find(|at| text.is_char_boundary(*at));
-    &text[..end.unwrap_or(0)]
+    millis(time).unwrap_or(u64::MAX)
 }
 
 /// The time of the watermark's last move, in milliseconds since 1970.
 pub(super) const MOVED: Kind = Kind { label: "moved", versions: &[1] };
 
-/// Returns the key and the record of this time.
 pub(super) fn moved_entry(name: &str, at: u64) -> (Vec<u8>, Vec<u8>) {
     (moved_key(name), MOVED.begin(8).number(at).seal(name, ""))
 }

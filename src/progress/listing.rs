@@ -93,13 +93,10 @@ impl ConsumerInfo {
         let none = Self { name: name.to_owned(), ..Self::default() };
         let Some(saved) = saved else { return none };
         let records = (saved.records.clone(), saved.parked.clone());
-        let (jobs, life) = match saved.check().map(|()| super::load_records(records, true, name)) {
-            Ok(Ok(earlier)) => earlier.map(|earlier| (earlier.jobs, earlier.life)).unwrap_or_default(),
-            Ok(Err(error)) => return Self { unreadable: Some(error.to_string()), ..none },
-            Err(reason) => {
-                let error = Error::Corrupt { name: name.to_owned(), reason };
-                return Self { unreadable: Some(error.to_string()), ..none };
-            }
+        let checked = saved.check().map_err(|reason| Error::Corrupt { name: name.to_owned(), reason });
+        let (jobs, life) = match checked.and_then(|()| super::load_records(records, true, name)) {
+            Ok(earlier) => earlier.map(|earlier| (earlier.jobs, earlier.life)).unwrap_or_default(),
+            Err(error) => return Self { unreadable: Some(error.to_string()), ..none },
         };
         Self {
             last_processed: saved.last_processed,
@@ -111,9 +108,7 @@ impl ConsumerInfo {
             ..none
         }
     }
-}
 
-impl ConsumerInfo {
     /// Returns the verdict on the consumer: the worst of [`advice`](Self::advice).
     ///
     /// ```

@@ -19,10 +19,11 @@ use crate::base::{BoxError, Error, Index};
 /// assert_eq!(progress.last_processed(), Some(2));
 /// # Ok::<(), waterline::Error>(())
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct MemoryProgress {
     memory: Arc<Mutex<Memory>>,
-    reserved: Reserved,
+    /// True if this value has the name. A clone does not have it.
+    reserved: bool,
 }
 
 #[derive(Debug, Default)]
@@ -31,13 +32,9 @@ struct Memory {
     in_use: bool,
 }
 
-/// True if this value has the name. A clone does not have it.
-#[derive(Debug, Default)]
-struct Reserved(bool);
-
-impl Clone for Reserved {
+impl Clone for MemoryProgress {
     fn clone(&self) -> Self {
-        Self(false)
+        Self { memory: self.memory.clone(), reserved: false }
     }
 }
 
@@ -62,12 +59,12 @@ impl Progress for MemoryProgress {
             return Err(Error::InUse { name: "MemoryProgress".to_owned() });
         }
         memory.in_use = true;
-        self.reserved = Reserved(true);
+        self.reserved = true;
         Ok(memory.last_processed.map(Checkpoint::new))
     }
 
     fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), BoxError> {
-        if !self.reserved.0 {
+        if !self.reserved {
             return Err(NOT_ACQUIRED.into());
         }
         self.memory.lock().last_processed = Some(checkpoint.last_processed);
@@ -77,7 +74,7 @@ impl Progress for MemoryProgress {
 
 impl Drop for MemoryProgress {
     fn drop(&mut self) {
-        if self.reserved.0 {
+        if self.reserved {
             self.memory.lock().in_use = false;
         }
     }

@@ -2,10 +2,11 @@
 
 use super::embedded::{StoreProgress, enter};
 use super::history::{History, Move, MoveKind};
-use super::ledger::{Ledger, Loaded};
+use super::ledger::Ledger;
+use super::life::wall_time;
 use super::parked::{ParkedRecord, ParkedRecords};
 use super::{Saved, Snapshot, reads};
-use crate::base::config::{ConfigError, MAX_SKIP, check_index, check_name, check_reason};
+use crate::base::config::{check_index, check_name, check_reason};
 use crate::base::{BoxError, Error, Index, time};
 use crate::commit::changes::Changes;
 use crate::store::NameGuard;
@@ -31,7 +32,8 @@ impl StoreProgress {
         let moving = self.begin_move(reason)?;
         reads::load(self.store(), self.name())?.map_or(Ok(()), |log| allowed(&log))?;
         let after = Saved::new(next.checked_sub(1), next, Vec::new());
-        let made = Move::at_wall(MoveKind::Seek, moving.from(), next, reason, time::wall());
+        let from = moving.before.as_ref().map(|before| before.next);
+        let made = Move::new(wall_time(time::wall()), MoveKind::Seek, from, next, reason);
         let mut changes = Changes::default();
         ParkedRecords::of(self.store(), self.name())?.begin_anew(self.store(), next, &mut changes)?;
         moving.write(&after, &made, changes)
@@ -77,14 +79,9 @@ impl StoreProgress {
         check_index("skip", index)?;
         let moving = self.begin_move(reason)?;
         let Some(before) = &moving.before else { return Err(Error::NothingSaved { name: self.name().to_owned() }) };
-        let after =
-            with_done(before, index).ok_or_else(|| Error::AlreadyDone { name: self.name().to_owned(), index })?;
-        if index - before.next >= MAX_SKIP {
-            return Err(ConfigError::SkipTooFar { index, next: before.next }.into());
-        }
-        self.note_parking()?;
         let wall = time::wall();
-        let made = Move::at_wall(MoveKind::Skip, moving.from(), index, reason, wall);
+        let (after, made) = before.skip(self.name(), index, reason, wall_time(wall))?;
+        self.note_parking()?;
         let mut changes = Changes::default();
         let record = ParkedRecord::by_hand(index, reason, wall);
         ParkedRecords::of(self.store(), self.name())?.put(&record, &mut changes)?;
@@ -109,24 +106,12 @@ impl StoreProgress {
         check_reason(reason)?;
         self.store().writable()?;
         let _name = self.store().reserve(self.name())?;
-        let Some(loaded) = self.load()? else {
-            if !self.store().creates() {
-                return self.store().not_found("progress", self.name());
-            }
-            return Ok(Moving { progress: self, before: None, ledger: Ledger::empty(self.name()), _name });
-        };
-        let Loaded { ledger, last_processed, next, done } = loaded;
-        let before = Saved::new(last_processed, next, done).in_order();
-        Ok(Moving { progress: self, before: Some(before), ledger, _name })
+        let (ledger, before) = self.load_ledger()?;
+        Ok(Moving { progress: self, before: before.map(Saved::in_order), ledger, _name })
     }
 }
 
 impl Moving<'_> {
-    /// Returns the lowest undone index before the move.
-    fn from(&self) -> Option<Index> {
-        self.before.as_ref().map(|before| before.next)
-    }
-
     /// Writes the progress after the move, with its record and changes to records of single jobs.
     fn write(mut self, after: &Saved, made: &Move, mut changes: Changes) -> Result<(), Error> {
         let (store, name) = (self.progress.store(), self.progress.name());
@@ -137,43 +122,5 @@ impl Moving<'_> {
         changes.put(store.system().id, &[&entry.put.0], &entry.put.1)?;
         History::of(store, name).add(store, made, &mut changes)?;
         Ok(store.write_records(changes.records())?)
-    }
-}
-
-/// Returns everything that is done once this job is, too; `None` if it already is.
-pub(super) fn with_done(before: &Saved, index: Index) -> Option<Saved> {
-    let Saved { last_processed, next, ref done, .. } = *before;
-    if index < next || done.iter().any(|run| run.contains(&index)) {
-        return None;
-    }
-    let mut done = done.clone();
-    if index > next {
-        done.push(index..=index);
-        return Some(Saved::new(last_processed, next, done).in_order());
-    }
-    // The watermark passes the job, and the run of done jobs after it.
-    let behind = done.first().filter(|run| *run.start() == index + 1).cloned();
-    let last = behind.map_or(index, |run| *run.end());
-    done.retain(|run| *run.start() > last);
-    Some(Saved::new(Some(last), last + 1, done))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_skipped_job_joins_the_runs_beside_it() {
-        let before = Saved::new(Some(4), 5, vec![6..=7, 9..=9]);
-        for done in [0, 4, 6, 7, 9] {
-            assert_eq!(with_done(&before, done), None, "job {done} is done");
-        }
-        assert_eq!(with_done(&before, 5), Some(Saved::new(Some(7), 8, vec![9..=9])));
-        assert_eq!(with_done(&before, 8), Some(Saved::new(Some(4), 5, vec![6..=9])));
-        assert_eq!(with_done(&before, 20), Some(Saved::new(Some(4), 5, vec![6..=7, 9..=9, 20..=20])));
-        let first = Saved::new(None, 0, vec![2..=3]);
-        assert_eq!(with_done(&first, 0), Some(Saved::new(Some(0), 1, vec![2..=3])));
-        let top = Saved::new(Some(Index::MAX - 3), Index::MAX - 2, vec![Index::MAX - 1..=Index::MAX - 1]);
-        assert_eq!(with_done(&top, Index::MAX - 2), Some(Saved::new(Some(Index::MAX - 1), Index::MAX, vec![])));
     }
 }

@@ -182,7 +182,6 @@ pub(crate) struct Earlier {
     pub(crate) life: Option<Life>,
 }
 
-/// Returns the key of this job's record.
 pub(super) fn job_key(index: Index) -> Vec<u8> {
     [&[JOB][..], &index.to_be_bytes()].concat()
 }
@@ -224,17 +223,14 @@ impl ParkedRecords {
         self.family.as_ref().map_or(NO_FAMILY, |family| family.id)
     }
 
-    /// Adds this record to the changes.
     pub(crate) fn put(&self, record: &ParkedRecord, changes: &mut Changes) -> Result<(), StoreError> {
         changes.put(self.id(), &[&self.key(record.index)], &record.encode(&self.name))
     }
 
-    /// Adds the removal of this job's record to the changes.
     pub(crate) fn remove(&self, index: Index, changes: &mut Changes) -> Result<(), StoreError> {
         changes.delete(self.id(), &[&self.key(index)])
     }
 
-    /// Adds the removal of all records to the changes.
     pub(super) fn remove_all(&self, changes: &mut Changes) -> Result<(), StoreError> {
         self.family.as_ref().map_or(Ok(()), |family| changes.clear_prefix(family, &self.prefix))
     }
@@ -349,9 +345,7 @@ impl Store {
         records.remove(index, &mut changes)?;
         Ok(self.write_records(changes.records())?)
     }
-}
 
-impl Store {
     /// Gives up all parked jobs in this range in one write, and returns how many there were. A
     /// consumer may have the name, as with [`discard`](Self::discard).
     ///
@@ -375,7 +369,7 @@ impl Store {
         self.writable()?;
         let records = ParkedRecords::of(self, name)?;
         let (_name, jobs) = match (self.reserve(name), self.extension::<LiveNames>().get(name)) {
-            (Err(_in_use), Some(consumer)) => (None, consumer.discard_within(&range)),
+            (Err(_in_use), Some(consumer)) => (None, consumer.discard_within(&|index| range.contains(&index))),
             (reserved, _) => {
                 let reserved = reserved?;
                 let parked = records.load(self)?.into_iter().filter(|job| !job.pending).map(|job| job.index);
@@ -394,20 +388,9 @@ impl Store {
 /// The consumer that has a name, for calls about its parked jobs.
 pub(crate) trait LiveParking: Send + Sync {
     /// Gives up all parked jobs in this range, and returns them.
-    fn discard_within(&self, range: &dyn Within) -> Vec<Index>;
+    fn discard_within(&self, range: &dyn Fn(Index) -> bool) -> Vec<Index>;
     /// Gives up a parked job. Returns false if it is not parked.
     fn discard(&self, index: Index) -> bool;
-}
-
-/// A range of indices.
-pub(crate) trait Within {
-    fn has(&self, index: Index) -> bool;
-}
-
-impl<R: RangeBounds<Index>> Within for R {
-    fn has(&self, index: Index) -> bool {
-        self.contains(&index)
-    }
 }
 
 /// The consumers of a store that may have parked jobs, by name.

@@ -13,7 +13,6 @@ pub(super) fn key(name: &str) -> Vec<u8> {
     keys::key(keys::READS, name.as_bytes())
 }
 
-/// Returns the key and the record of the log that this progress's consumer reads.
 pub(super) fn entry(name: &str, log: &str) -> Pair {
     (key(name), SEAL.begin(log.len()).bytes(log.as_bytes()).seal(name, ""))
 }

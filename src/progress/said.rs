@@ -58,7 +58,6 @@ impl StoredKind {
         (done.len() < MOST_LISTED).then_some(Said { last_processed, next, done })
     }
 
-    /// Encodes a value.
     pub(crate) fn write(self, name: &str, said: &Said) -> Vec<u8> {
         match self {
             StoredKind::Page => {

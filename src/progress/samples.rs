@@ -1,7 +1,7 @@
 //! Records of a progress, as stored on disks.
 
 use super::history::{self, Move, MoveKind};
-use super::life::{self, Halt, Life, decode_moved, moved_entry};
+use super::life::{self, Halt, Life, decode_moved, moved_entry, wall_time};
 use super::parked::{self, ParkedRecord};
 use super::said::{Said, StoredKind};
 use super::{format, reads};
@@ -68,11 +68,11 @@ fn parked_jobs() -> Vec<Sample> {
 fn moves() -> Vec<Sample> {
     let records = [
         (
-            Move::at_wall(MoveKind::Seek, None, 7, "anew", 1_700_000_000_000),
+            Move::new(wall_time(1_700_000_000_000), MoveKind::Seek, None, 7, "anew"),
             "01 00 8:1700000000000 00 8:0 8:7 'anew' 737ccb8b",
         ),
         (
-            Move::at_wall(MoveKind::Skip, Some(0x0102), 0x0304, "bad block", 0x0506),
+            Move::new(wall_time(0x0506), MoveKind::Skip, Some(0x0102), 0x0304, "bad block"),
             "01 01 8:1286 01 8:258 8:772 'bad block' d94c44e5",
         ),
     ];

@@ -186,13 +186,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_boxed_error_is_a_retry_unless_it_is_lost() {
-        assert!(matches!(SaveError::from(BoxError::from("no disk")), SaveError::Retry(_)));
-        let lost = BoxError::from(SaveError::Lost("taken by b".into()));
-        assert!(matches!(SaveError::from(lost), SaveError::Lost(by) if by.to_string() == "taken by b"));
-    }
-
-    #[test]
     fn runs_are_sorted_joined_and_cut_at_next() {
         let saved = Saved::new(Some(4), 5, vec![20..=20, 7..=9, 1..=3, 8..=12, 13..=14, 3..=6]);
         assert_eq!(saved.in_order().done, [5..=14, 20..=20]);

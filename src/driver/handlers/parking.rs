@@ -2,7 +2,7 @@
 
 use crate::base::{Error, Index, sync::Arc};
 use crate::driver::{Driver, failed_jobs::FailedJobs, outbox::Ctx, whole::CoreGuard};
-use crate::progress::{LiveParking, Within};
+use crate::progress::LiveParking;
 use std::sync::Weak;
 
 impl Driver {
@@ -56,9 +56,9 @@ impl LiveParking for Driver {
         self.step_parked(self.core.lock(), |jobs, at| jobs.discard(index, at))
     }
 
-    fn discard_within(&self, range: &dyn Within) -> Vec<Index> {
+    fn discard_within(&self, range: &dyn Fn(Index) -> bool) -> Vec<Index> {
         self.step_parked(self.core.lock(), |jobs, at| {
-            let parked: Vec<_> = jobs.records.parked_jobs().filter(|index| range.has(*index)).collect();
+            let parked: Vec<_> = jobs.records.parked_jobs().filter(|index| range(*index)).collect();
             parked.into_iter().filter(|index| jobs.discard(*index, at)).collect()
         })
     }

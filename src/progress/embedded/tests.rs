@@ -4,42 +4,47 @@ use crate::commit::changes::Refused;
 use crate::effects::Effects;
 use crate::progress::embedded::*;
 use crate::store::Table;
-use crossbeam_channel::{Sender, unbounded};
-use std::collections::VecDeque;
+use crossbeam_channel::{Receiver, Sender, unbounded};
 
 /// An answer of the port: the done jobs, and the effects of those that are new.
 type Said = (Snapshot, Vec<Changes>);
 
-struct Scripted {
-    says: Mutex<VecDeque<Said>>,
+/// A port with an answer for each question: its number, and whether all done jobs are to be listed.
+struct Scripted<F> {
+    says: F,
+    asked_for_all: Mutex<Vec<bool>>,
     refused: Mutex<Vec<Vec<Index>>>,
     saved: Sender<()>,
 }
 
-impl Scripted {
-    fn say(&self, effects: &mut Vec<Changes>) -> Option<Snapshot> {
-        let (snapshot, mut more) = self.says.lock().pop_front().expect("it is asked no more");
-        effects.append(&mut more);
-        Some(snapshot)
+impl<F: Fn(usize, bool) -> Said + Send + Sync + 'static> Scripted<F> {
+    fn new(says: F) -> (Arc<Self>, Receiver<()>) {
+        let (saved, hears) = unbounded();
+        let (asked_for_all, refused) = Default::default();
+        (Arc::new(Self { says, asked_for_all, refused, saved }), hears)
     }
 }
 
-impl SavePort for Scripted {
+impl<F: Fn(usize, bool) -> Said + Send + Sync> SavePort for Scripted<F> {
     fn is_hurried(&self) -> bool {
         false
     }
 
     fn checkpoint(&self) -> Option<Checkpoint> {
-        None
+        panic!("the store keeps more");
     }
 
-    fn snapshot(&self, _: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
-        self.say(effects)
+    fn snapshot(&self, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
+        let mut asked = self.asked_for_all.lock();
+        let (snapshot, mut more) = (self.says)(asked.len(), all);
+        asked.push(all);
+        effects.append(&mut more);
+        Some(snapshot)
     }
 
-    fn refused(&self, refused: Vec<Refused>, _: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
+    fn refused(&self, refused: Vec<Refused>, all: bool, effects: &mut Vec<Changes>) -> Option<Snapshot> {
         self.refused.lock().push(refused.iter().map(|job| job.index).collect());
-        self.say(effects)
+        self.snapshot(all, effects)
     }
 
     fn saved(&self) {
@@ -68,58 +73,12 @@ fn piece(table: &Table, jobs: &[Index], bad: &[Index]) -> Changes {
     piece
 }
 
-fn done(next: Index, ahead: u64) -> Snapshot {
-    Snapshot {
-        last_processed: next.checked_sub(1),
-        next,
-        ahead: DoneAhead::All { first: 0, words: vec![ahead] },
-        life: None,
-        batch: None,
-    }
+fn done(next: Index, ahead: DoneAhead) -> Snapshot {
+    Snapshot { last_processed: next.checked_sub(1), next, ahead, life: None, batch: None }
 }
 
-/// A port with one more done job per answer, far above the lowest undone one.
-struct Counting {
-    asked_for_all: Mutex<Vec<bool>>,
-    saved: Sender<()>,
-}
-
-impl SavePort for Counting {
-    fn is_hurried(&self) -> bool {
-        false
-    }
-
-    fn checkpoint(&self) -> Option<Checkpoint> {
-        panic!("the store keeps more");
-    }
-
-    fn snapshot(&self, all: bool, _: &mut Vec<Changes>) -> Option<Snapshot> {
-        let mut asked = self.asked_for_all.lock();
-        asked.push(all);
-        let new = asked.len() as u64;
-        let ahead = if all {
-            DoneAhead::All { first: 0, words: vec![((1 << new) - 1) << 1] }
-        } else {
-            DoneAhead::New(vec![new])
-        };
-        Some(Snapshot { last_processed: None, next: 0, ahead, life: None, batch: None })
-    }
-
-    fn refused(&self, _: Vec<Refused>, _: bool, _: &mut Vec<Changes>) -> Option<Snapshot> {
-        panic!("there are no effects");
-    }
-
-    fn saved(&self) {
-        self.saved.send(()).unwrap();
-    }
-
-    fn save_failed(&self, error: BoxError) -> Option<Duration> {
-        panic!("{error}");
-    }
-
-    fn save_lost(&self, error: BoxError) {
-        panic!("{error}");
-    }
+fn bits(ahead: u64) -> DoneAhead {
+    DoneAhead::All { first: 0, words: vec![ahead] }
 }
 
 #[test]
@@ -128,8 +87,11 @@ fn only_the_first_save_lists_all_done_jobs() {
     let store = Store::in_memory();
     let mut progress = store.progress("p");
     assert!(progress.acquire_all().unwrap().is_none());
-    let (tell, saved) = unbounded();
-    let port = Arc::new(Counting { asked_for_all: Mutex::default(), saved: tell });
+    // One more job is done at each answer, above the lowest undone one.
+    let (port, saved) = Scripted::new(|before, all| {
+        let new = before as u64 + 1;
+        (done(0, if all { bits(((1 << new) - 1) << 1) } else { DoneAhead::New(vec![new]) }), Vec::new())
+    });
     let writer = progress.writer().unwrap();
     for _ in 0..SAVES {
         writer.save(port.clone(), true);
@@ -146,14 +108,13 @@ fn jobs_that_finish_during_a_refusal_join_the_save() {
     let store = Store::in_memory();
     let table = store.table("t").unwrap();
     table.put("text", "abc").unwrap();
-    let (tell, saved) = unbounded();
-    let says = [
-        (done(3, 0), vec![piece(&table, &[0, 1, 2], &[1])]),
+    let effects = table.clone();
+    let (port, saved) = Scripted::new(move |before, _| match before {
+        0 => (done(3, bits(0)), vec![piece(&effects, &[0, 1, 2], &[1])]),
         // Meanwhile two more jobs have finished, then one more.
-        (done(1, 0b11100), vec![piece(&table, &[3, 4], &[4])]),
-        (done(1, 0b101100), vec![piece(&table, &[5], &[])]),
-    ];
-    let port = Arc::new(Scripted { says: Mutex::new(says.into()), refused: Mutex::default(), saved: tell });
+        1 => (done(1, bits(0b11100)), vec![piece(&effects, &[3, 4], &[4])]),
+        _ => (done(1, bits(0b101100)), vec![piece(&effects, &[5], &[])]),
+    });
     let mut progress = store.progress("p");
     assert!(progress.acquire().unwrap().is_none());
     progress.writer().unwrap().save(port.clone(), true);
