@@ -94,6 +94,12 @@ impl<P> FaultyProgress<P> {
     pub fn faults(&self) -> ProgressFaults {
         self.faults.clone()
     }
+
+    /// Records a save that succeeded.
+    fn note(&mut self, last_processed: Option<Index>, next: Index) {
+        self.floor = next;
+        self.faults.shared.lock().saves.extend(last_processed);
+    }
 }
 
 impl<P: Progress> Progress for FaultyProgress<P> {
@@ -151,14 +157,6 @@ impl<P: Progress> Progress for FaultyProgress<P> {
     fn subscribe(&mut self, tenure: Tenure) {
         self.faults.shared.lock().tenure = Some(tenure.clone());
         self.inner.subscribe(tenure);
-    }
-}
-
-impl<P> FaultyProgress<P> {
-    /// Records a save that succeeded.
-    fn note(&mut self, last_processed: Option<Index>, next: Index) {
-        self.floor = next;
-        self.faults.shared.lock().saves.extend(last_processed);
     }
 }
 

@@ -173,7 +173,7 @@ impl<'a, P: Progress> ProgressSuite<'a, P> {
         self.the_writer_before_is_shut_out()?;
         self.records_are_kept()?;
         self.transactions.as_ref().map_or(Ok(()), |check| check(self))?;
-        consumed::consumed(&self.open, self.patience)
+        consumed::consumed(&self.open, try_acquire, self.patience)
     }
 
     fn is_taken_over(&self) -> bool {

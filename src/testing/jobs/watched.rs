@@ -6,11 +6,11 @@ use crate::consumer::Consumer;
 use crate::progress::MemoryProgress;
 use crate::source::{Jobs, forward, wakeup::Wakeup};
 use crate::testing::{Checked, broken, insist};
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Sender, unbounded};
 use std::fmt;
 use std::sync::Barrier;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How many threads call concurrently.
 const THREADS: u64 = 4;
@@ -157,8 +157,10 @@ pub(super) fn from_threads<J: Jobs<Job: PartialEq + fmt::Debug>>(
         });
     }
     let deadline = time::now() + patience;
-    for told in hear(&told, deadline) {
-        let Some(told) = told else { return broken(AGREE, format!("a call did not return within {patience:?}")) };
+    for _ in 0..THREADS {
+        let Ok(told) = told.recv_deadline(deadline) else {
+            return broken(AGREE, format!("a call did not return within {patience:?}"));
+        };
         let told = told.or_else(|other| broken(AGREE, format!("{}: {}", other.rule, other.how)))?;
         for (index, job) in told {
             let was = known.jobs.get(&index);
@@ -168,10 +170,6 @@ pub(super) fn from_threads<J: Jobs<Job: PartialEq + fmt::Debug>>(
         }
     }
     Ok(())
-}
-
-fn hear<T>(told: &Receiver<CheckedItems<T>>, deadline: Instant) -> impl Iterator<Item = Option<CheckedItems<T>>> {
-    (0..THREADS).map(move |_| told.recv_deadline(deadline).ok())
 }
 
 /// Returns the answers that one of the threads gets.

@@ -3,7 +3,7 @@
 use crate::base::sync::{Arc, Mutex};
 use crate::base::{Error, Index, retry::Retry, time};
 use crate::consumer::Consumer;
-use crate::progress::Progress;
+use crate::progress::{Progress, Saved};
 use crate::source::MemoryJobs;
 use crate::testing::{Checked, broken, insist};
 use crossbeam_channel::{bounded, unbounded};
@@ -22,7 +22,11 @@ struct Lives {
     saved: Option<Index>,
 }
 
-pub(super) fn consumed<P: Progress>(open: &dyn Fn(&str) -> P, patience: Duration) -> Checked {
+pub(super) fn consumed<P: Progress>(
+    open: &dyn Fn(&str) -> P,
+    load: fn(&mut P) -> Result<Option<Saved>, Error>,
+    patience: Duration,
+) -> Checked {
     // The seed is fixed, so a progress that fails once fails again.
     let mut chance = fastrand::Rng::with_seed(3);
     let mut lives = Lives { done: Arc::default(), saved: None };
@@ -34,17 +38,9 @@ pub(super) fn consumed<P: Progress>(open: &dyn Fn(&str) -> P, patience: Duration
         insist(lives.saved > before, LIVES, || format!("a whole life left it at {before:?}"))?;
     }
     // On a busy machine the first life may be the last, since the stop comes late.
-    let loaded = loaded(&mut open("consumed"))
+    let loaded = load(&mut open("consumed"))
         .or_else(|error| broken(LIVES, format!("a life did not start: {}", error.report())))?;
-    same(lives.saved, loaded)
-}
-
-/// Returns the watermark that a consumer would load.
-fn loaded(progress: &mut impl Progress) -> Result<Option<Index>, Error> {
-    if progress.keeps_done_ahead() {
-        return Ok(progress.acquire_all()?.and_then(|saved| saved.last_processed));
-    }
-    Ok(progress.acquire()?.map(|checkpoint| checkpoint.last_processed))
+    same(lives.saved, loaded.and_then(|saved| saved.last_processed))
 }
 
 fn same(saved: Option<Index>, loaded: Option<Index>) -> Checked {
@@ -87,40 +83,35 @@ pub(super) fn kept<P: Progress>(open: &dyn Fn(&str) -> P, patience: Duration) ->
 }
 
 /// Checks that a consumer halts if its name is taken over while its job runs.
-pub(super) struct TakenOver {
-    pub(super) rule: &'static str,
-    pub(super) patience: Duration,
-}
-
-impl TakenOver {
-    pub(super) fn consumer_halts<P: Progress>(&self, old: P, take: impl FnOnce() -> Checked<P>) -> Checked {
-        let Self { rule, patience } = *self;
-        let (begin, begun) = bounded(1);
-        let (go, gone) = bounded::<()>(0);
-        let consumer = Consumer::builder((0..2).collect::<MemoryJobs<_>>(), old)
-            .start(move |_| {
-                let _ = begin.try_send(());
-                // The test drops the sender, which lets this job and all later ones end.
-                let _ = gone.recv();
-                Ok(())
-            })
-            .or_else(|error| broken(rule, format!("a consumer did not start: {}", error.report())))?;
-        let runs = begun.recv_timeout(patience);
-        let new = take();
-        drop(go);
-        insist(runs.is_ok(), rule, || format!("no job ran within {patience:?}"))?;
-        let new = new?;
-        let ended = consumer.handle().wait_end(patience);
-        insist(ended.is_some(), rule, || {
-            format!("the consumer goes on without its name: {}", consumer.handle().status())
-        })?;
-        let outcome = consumer.join();
-        drop(new);
-        match outcome {
-            Err(Error::Fenced { .. }) => Ok(()),
-            Err(error) => broken(rule, format!("the consumer ended with: {}", error.report())),
-            Ok(()) => broken(rule, "the consumer without its name ended as if all was well"),
-        }
+pub(super) fn taken_over<P: Progress>(
+    rule: &'static str,
+    patience: Duration,
+    old: P,
+    take: impl FnOnce() -> Checked<P>,
+) -> Checked {
+    let (begin, begun) = bounded(1);
+    let (go, gone) = bounded::<()>(0);
+    let consumer = Consumer::builder((0..2).collect::<MemoryJobs<_>>(), old)
+        .start(move |_| {
+            let _ = begin.try_send(());
+            // The test drops the sender, which lets this job and all later ones end.
+            let _ = gone.recv();
+            Ok(())
+        })
+        .or_else(|error| broken(rule, format!("a consumer did not start: {}", error.report())))?;
+    let runs = begun.recv_timeout(patience);
+    let new = take();
+    drop(go);
+    insist(runs.is_ok(), rule, || format!("no job ran within {patience:?}"))?;
+    let new = new?;
+    let ended = consumer.handle().wait_end(patience);
+    insist(ended.is_some(), rule, || format!("the consumer goes on without its name: {}", consumer.handle().status()))?;
+    let outcome = consumer.join();
+    drop(new);
+    match outcome {
+        Err(Error::Fenced { .. }) => Ok(()),
+        Err(error) => broken(rule, format!("the consumer ended with: {}", error.report())),
+        Ok(()) => broken(rule, "the consumer without its name ended as if all was well"),
     }
 }
 

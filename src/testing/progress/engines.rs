@@ -1,7 +1,6 @@
 //! The rules for optional features of engines: jobs done ahead, fences, and taking names over.
 
-use super::consumed::{self, TakenOver};
-use super::{ANSWERS, FREE, ProgressSuite, SHUT_OUT, Ways, acquire, save, save_all, shown};
+use super::{ANSWERS, FREE, ProgressSuite, SHUT_OUT, Ways, acquire, consumed, save, save_all, shown};
 use crate::base::Index;
 use crate::progress::{Progress, SaveError, Saved};
 use crate::testing::{Answer, Checked, ask, broken, insist};
@@ -134,11 +133,7 @@ impl<P: Progress> ProgressSuite<'_, P> {
             acquire(&mut new)?.map(|_| new).or_else(|error| broken(FREE, error.report()))
         };
         // A consumer retries every other error for ever, so it would never halt.
-        if is_lost {
-            TakenOver { rule: SHUT_OUT, patience: self.patience }.consumer_halts((self.open)("taken"), take)
-        } else {
-            Ok(())
-        }
+        if is_lost { consumed::taken_over(SHUT_OUT, self.patience, (self.open)("taken"), take) } else { Ok(()) }
     }
 
     /// Takes a name over from a live value.
