@@ -25,14 +25,12 @@ macro_rules! reach {
 }
 
 mod ahead;
-mod awaiting_sink;
 pub(crate) mod batches;
 mod bits;
 mod exclusive;
 mod fetching;
 mod found;
 mod gaps;
-mod hold;
 mod in_a_row;
 mod parked;
 mod queries;
@@ -45,7 +43,6 @@ mod settings;
 pub use self::ahead::AheadContent;
 use self::ahead::AheadJobs;
 use self::found::FoundGaps;
-use self::hold::{Fetch, Hold};
 use self::retries::Retries;
 
 /// The last index that can be a job.
@@ -179,9 +176,26 @@ enum SaveState {
     Writing(Index),
 }
 
+/// Why nothing new is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Hold {
+    #[default]
+    No,
+    /// The source did not have the index `read`. A look at the source ends the pause early.
+    Missing,
+    /// The source failed at the index `read`.
+    Failed,
+}
+
+/// The fetch under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fetch {
+    New,
+    Again,
+}
+
 impl Window {
     /// Creates the window of a stream that begins at the index `first`, with nothing processed.
-    #[must_use]
     pub fn begin(first: Index, limits: Limits) -> Self {
         let (saved, done, next, read) = (first, first, first, first);
         Self { limits, saved, done, next, read, gate: Index::MAX, room: u64::MAX, ..Self::default() }
@@ -189,7 +203,6 @@ impl Window {
 
     /// Creates the window of a stream that is processed up to and including `last_processed`, which
     /// is below [`Index::MAX`].
-    #[must_use]
     pub fn resume(last_processed: Index, limits: Limits) -> Self {
         Self { any_saved: true, ..Self::begin(last_processed.saturating_add(1), limits) }
     }
@@ -339,7 +352,6 @@ impl Window {
 
     /// True if [`poll_run`](Self::poll_run) would return a job.
     #[inline]
-    #[must_use]
     pub fn can_run(&self) -> bool {
         self.has_slot()
             && if self.only.is_some() {

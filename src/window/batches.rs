@@ -254,16 +254,6 @@ mod tests {
     }
 
     #[test]
-    fn failed_jobs_join_batches_unless_they_run_alone() {
-        let mut window = failed();
-        window.handle_head(Some(9));
-        read(&mut window);
-        assert_eq!(take(&mut window, 6, false, &BTreeSet::from([2])), [0, 1, 4, 5, 6, 7]);
-        assert_eq!(take(&mut window, 6, false, &BTreeSet::from([2])), [2]);
-        assert_eq!(take(&mut window, 6, false, &BTreeSet::from([2])), [3], "no slot is left for more");
-    }
-
-    #[test]
     fn a_job_that_blocks_all_others_is_its_own_batch() {
         let mut window = Window::begin(0, Limits { max_processing: 8, max_search_ahead: 100 });
         assert_eq!(window.restore_waiting([0]), [0]);

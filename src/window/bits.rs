@@ -177,33 +177,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_crosses_words_up_to_the_first_hole() {
-        let mut bits = Bits::default();
-        (1..200).filter(|i| *i != 150).for_each(|i| bits.set(i));
-        assert_eq!(bits.take_run(0), 0, "0 is not set");
-        bits.set(0);
-        assert_eq!(bits.take_run(0), 150);
-        assert!(bits.contains(199) && !bits.contains(150) && !bits.contains(200) && !bits.contains(149));
-        bits.set(150);
-        assert_eq!(bits.take_run(150), 200);
-    }
-
-    #[test]
-    fn setting_a_run_equals_setting_each_bit() {
-        for (start, end) in [(3, 3), (3, 63), (0, 64), (63, 64), (5, 200), (64, 127)] {
-            let (mut one_by_one, mut at_once) = (Bits::default(), Bits::default());
-            for bits in [&mut one_by_one, &mut at_once] {
-                bits.set(70);
-                bits.set(2);
-            }
-            let new = (start..=end).filter(|i| *i != 70 && *i != 2).count() as u64;
-            (start..=end).for_each(|i| one_by_one.set(i));
-            assert_eq!(at_once.set_run(&(start..=end)), new);
-            assert_eq!(one_by_one.words(), at_once.words(), "{start}..={end}");
-        }
-    }
-
-    #[test]
     fn counts_and_searches_agree_with_a_scan() {
         let mut bits = Bits::default();
         let set = |i: Index| i.is_multiple_of(7) || (130..260).contains(&i) || i == 64;
@@ -216,21 +189,6 @@ mod tests {
                 let last = (start..end).rev().find(|i| !is_set(i)).map_or(start, |i| i + 1);
                 assert_eq!(bits.trim_set(start, end), last, "{start}..{end}");
             }
-        }
-    }
-
-    #[test]
-    fn beginning_anew_forgets_the_bits_below() {
-        for lowest in [3, 4, 63, 64, 65, 128, 199, 200, 255, 256, 1 << 50] {
-            let mut bits = Bits::default();
-            (4..200).filter(|i| *i != 150).for_each(|i| bits.set(i));
-            let below = (4..lowest.min(200)).filter(|i| *i != 150).count() as u64;
-            assert_eq!(bits.begin_at(lowest), below, "{lowest}");
-            assert!((4..200).all(|i| bits.contains(i) == (i >= lowest && i != 150)), "{lowest}");
-            // As the window moves: each run begins at the lowest index that is not taken.
-            bits.set(lowest + 1);
-            bits.set(lowest);
-            assert!(bits.take_run(lowest) >= lowest + 2, "{lowest}");
         }
     }
 

@@ -58,7 +58,6 @@ impl Window {
     }
 
     /// True if this waiting job may start, by the window's width and the started jobs below it.
-    #[must_use]
     pub fn reaches(&self, index: Index) -> bool {
         index < self.tried_again_below() || self.redriven.contains(&index)
     }

@@ -1,7 +1,6 @@
 //! Reading: which jobs to fetch next, and what came of it.
 
-use super::Window;
-use super::hold::{Fetch, Hold};
+use super::{Fetch, Hold, Window};
 use crate::base::Index;
 use core::ops::RangeInclusive;
 
@@ -155,19 +154,23 @@ mod tests {
     use crate::window::{Action, Limits};
 
     #[test]
-    fn a_missing_job_already_done_stops_no_reading() {
-        let mut window = Window::begin(0, Limits { max_processing: 4, max_search_ahead: 100 });
-        window.restore([2..=4]);
-        window.handle_head(Some(9));
-        assert_eq!(window.poll(), Some(Action::Fetch(0..=9)));
-        // The source had jobs 0 and 1, but not 2.
-        window.handle_missing(2);
-        assert_eq!(window.poll(), Some(Action::Fetch(5..=9)), "jobs 2, 3 and 4 are done and are not read");
-        window.handle_missing(1);
-        assert_eq!(window.poll(), None, "job 6 is missing for now");
-        window.handle_readable();
-        assert_eq!(window.poll(), Some(Action::Fetch(6..=6)), "it is asked for alone");
-        window.handle_fetched(1);
-        assert_eq!(window.poll(), Some(Action::Fetch(7..=9)));
+    fn retries_leave_half_the_read_ahead_to_new_jobs() {
+        let mut window = Window::begin(0, Limits { max_processing: 100, max_search_ahead: u64::MAX });
+        window.handle_head(Some(1_000));
+        // Two hundred jobs fail and are due again.
+        for _ in 0..4 {
+            while let Some(run) = window.poll_run() {
+                assert!(run.index >= 200 || window.handle_failed(run.index) && window.handle_due(run.index));
+            }
+            match window.poll() {
+                Some(Action::Fetch(run)) if *run.start() == 0 && window.next() > 0 => {
+                    assert_eq!(run, 0..=99, "100 of the 200 jobs that may be read ahead");
+                    return;
+                }
+                Some(Action::Fetch(run)) => window.handle_fetched(run.count() as u64),
+                other => panic!("{other:?}"),
+            }
+        }
+        panic!("no failed job was read again");
     }
 }

@@ -5,7 +5,7 @@
 //! its indices is a bit above the lowest undone index, so the gap is cut off at the end of the
 //! window, and the source is asked for the rest once the window has moved.
 
-use super::{LAST_JOB, Window, hold::Fetch};
+use super::{Fetch, LAST_JOB, Window};
 use crate::base::Index;
 use core::ops::RangeInclusive;
 
@@ -16,7 +16,6 @@ impl Window {
     /// Returns the last index that an answer to the fetch of this run may reach if there are gaps,
     /// with at most as many jobs as the run has. `open_below` is the gate of the source: a caller
     /// may hold back further jobs, but no gaps.
-    #[must_use]
     pub fn fetch_through(&self, run: &RangeInclusive<Index>, open_below: Index) -> Index {
         let last = *run.end();
         if self.fetch != Some(Fetch::New) {
@@ -84,7 +83,6 @@ impl Window {
     }
 
     /// Returns the number of indices found to be gaps.
-    #[must_use]
     pub fn absent(&self) -> u64 {
         self.absent
     }

@@ -7,7 +7,6 @@ use core::ops::Range;
 impl Window {
     /// Returns at most `most` new jobs that the next calls of [`poll_run`](Self::poll_run) would
     /// hand out in a row if each was done at once.
-    #[must_use]
     pub fn next_in_a_row(&self, most: u64) -> Range<Index> {
         let (next, end) = (self.next, self.read.min(self.bound()));
         let plain = self.only.is_none() && self.held.is_empty() && next >= self.ahead.restored_below();

@@ -43,19 +43,16 @@ impl Window {
     }
 
     /// True if this job is to run once more, or runs.
-    #[must_use]
     pub fn is_redriven(&self, index: Index) -> bool {
         self.redriven.contains(&index)
     }
 
     /// True until a redriven job, or a save with the record of a parked job, has ended.
-    #[must_use]
     pub(crate) fn has_parked_work(&self) -> bool {
         !self.redriven.is_empty() || self.changed || self.saving != SaveState::No
     }
 
     /// True if this job counts as done.
-    #[must_use]
     pub fn is_done(&self, index: Index) -> bool {
         index < self.done || self.ahead.contains(index)
     }

@@ -1,12 +1,11 @@
 //! Read-only queries.
 
-use super::{Limits, SaveState, Window, hold::Hold};
+use super::{Hold, Limits, SaveState, Window};
 use crate::base::Index;
 
 impl Window {
     /// True if the due save is awaited: the window is closed, full, or has nothing else to do.
     #[inline]
-    #[must_use]
     pub fn awaits_save(&self) -> bool {
         let closed = self.next - self.saved >= self.width();
         // Once it stops, fetched jobs start no more.
@@ -16,19 +15,16 @@ impl Window {
     }
 
     /// Returns the saved watermark, or `None` if nothing was ever saved.
-    #[must_use]
     pub fn last_processed(&self) -> Option<Index> {
         if self.any_saved { Some(self.saved - 1) } else { None }
     }
 
     /// Returns the lowest index that is not done, for which the watermark waits.
-    #[must_use]
     pub fn lowest_undone(&self) -> Index {
         self.done
     }
 
     /// Returns how many indices in `start..end` are done.
-    #[must_use]
     pub fn done_within(&self, start: Index, end: Index) -> u64 {
         let passed = self.done.clamp(start, end.max(start)) - start;
         passed + self.ahead.count(start.max(self.done), end)
@@ -36,32 +32,27 @@ impl Window {
 
     /// Returns how many indices in `start..end` this life has found to be gaps. Knows the lowest
     /// 1,024 runs of them above the watermark.
-    #[must_use]
     pub fn gaps_within(&self, start: Index, end: Index) -> u64 {
         self.found.count(start, end)
     }
 
     /// Returns one past the highest index that was handed out, or done in an earlier life.
-    #[must_use]
     pub fn reached(&self) -> Index {
         self.next.max(self.ahead.restored_below()).max(self.saved)
     }
 
     /// Returns the lowest index that was never handed out.
-    #[must_use]
     pub fn next(&self) -> Index {
         self.next
     }
 
     /// Returns the lowest index above the watermark, or the first index without a watermark.
-    #[must_use]
     pub fn lowest_unprocessed(&self) -> Index {
         self.saved
     }
 
     /// Returns the lowest index from this one on that was neither handed out, nor done or failed
     /// earlier.
-    #[must_use]
     pub fn unstarted_from(&self, index: Index) -> Index {
         let mut index = self.ahead.next_undone(index.max(self.next));
         while self.held.contains(&index) {
@@ -72,84 +63,69 @@ impl Window {
 
     /// True if the source has an unread job that may start and is not known to be missing.
     #[inline]
-    #[must_use]
     pub fn has_unread(&self) -> bool {
         self.hold == Hold::No && self.read < self.bound()
     }
 
-    /// Returns the lowest index that was never read.
-    #[must_use]
     pub fn unread_from(&self) -> Index {
         self.read
     }
 
-    /// Returns the last head seen.
-    #[must_use]
     pub fn head(&self) -> Option<Index> {
         self.head
     }
 
     /// True if the gate holds this index back, unless it has started.
-    #[must_use]
     pub fn is_gated(&self, index: Index) -> bool {
         index >= self.gate
     }
 
     /// Returns the number of jobs that workers hold and have not reported.
     #[inline]
-    #[must_use]
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
 
     /// Returns the number of jobs done above the watermark, whether saved or not.
-    #[must_use]
     pub fn done_ahead(&self) -> u64 {
         self.done - self.saved + self.ahead.len()
     }
 
     /// Returns the number of jobs done and not on disk. If only the watermark is kept, these are
     /// all jobs done above it.
-    #[must_use]
     pub fn unsaved(&self) -> u64 {
         self.ahead.unsaved().unwrap_or_else(|| self.done_ahead())
     }
 
     /// True if this index was done in an earlier life, above its watermark.
     #[inline]
-    #[must_use]
     pub fn is_restored(&self, index: Index) -> bool {
         self.ahead.is_restored(index)
     }
 
     /// True if any index from this one on was done in an earlier life, above its watermark.
     #[inline]
-    #[must_use]
     pub fn has_restored(&self, from: Index) -> bool {
         from < self.ahead.restored_below()
     }
 
     /// Returns the number of jobs above the watermark that were started, in this life or an earlier
     /// one: they run, wait for a retry, or are done ahead.
-    #[must_use]
     pub fn size(&self) -> u64 {
         self.next - self.saved + self.ahead.beyond() + self.held.len() as u64
     }
 
     #[inline]
-    #[must_use]
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    #[must_use]
     pub fn is_paused(&self) -> bool {
         self.paused
     }
 
     /// True if nothing is in flight and nothing more starts, so that only the last save is left.
     #[inline]
-    #[must_use]
     pub fn is_ending(&self) -> bool {
         self.in_flight == 0
             && (self.stopping || self.stop_at.is_some_and(|last| self.done > last) && self.redriven.is_empty())
@@ -158,26 +134,22 @@ impl Window {
     }
 
     /// True if a requested save has not ended.
-    #[must_use]
     pub(crate) fn is_saving(&self) -> bool {
         self.saving != SaveState::No
     }
 
     /// True if nothing will start any more.
     #[inline]
-    #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.stopping
     }
 
     /// True if [`Action::Finish`](super::Action::Finish) was returned.
-    #[must_use]
     pub fn has_ended(&self) -> bool {
         self.ended
     }
 
     /// Returns the last index that this window will pass, if there is one.
-    #[must_use]
     pub fn ends_at(&self) -> Option<Index> {
         self.stop_at
     }

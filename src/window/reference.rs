@@ -6,9 +6,7 @@
 //! and panics if they differ or if a promise is broken.
 
 mod fetches;
-mod gaps;
 mod model;
-mod passed;
 mod saves;
 
 use self::model::{Hold, Reference};
@@ -330,6 +328,10 @@ impl Trial {
         assert!(!model.needs_save() || model.save_due || model.abandoned_save, "what finished is saved at once");
         assert_eq!(model.finished, model.drained() || model.finished, "promise 6: the end is reached");
         assert_eq!(model.announced, model.base(), "everything saved is announced");
+        let reads = model.fetch.is_some() || model.stopping || model.finished;
+        let new = model.hold.is_none() && model.starved() && model.may_start(model.unread());
+        let again = model.first_of(&model.due).is_some() && model.first_of(&model.retries_read).is_none();
+        assert!(reads || !new && !again, "what may start is read, unless another job can start");
     }
 
     fn check(&self) {
@@ -407,19 +409,10 @@ pub(crate) fn limits(processing: u8, ahead: u8) -> Limits {
 
 /// Returns the unbroken runs of a set.
 fn runs(set: &BTreeSet<Index>) -> Vec<RangeInclusive<Index>> {
-    let mut runs: Vec<RangeInclusive<Index>> = Vec::new();
-    for &index in set {
-        match runs.last_mut() {
-            Some(run) if run.end() + 1 == index => *run = *run.start()..=index,
-            _ => runs.push(index..=index),
-        }
-    }
-    runs
+    let all: Vec<_> = set.iter().copied().collect();
+    all.chunk_by(|one, next| one + 1 == *next).map(|run| run[0]..=run[run.len() - 1]).collect()
 }
 
 fn nth(set: &BTreeSet<Index>, pick: u8) -> Option<Index> {
     set.iter().nth(usize::from(pick) % set.len().max(1)).copied()
 }
-
-#[cfg(test)]
-mod tests;

@@ -34,67 +34,43 @@ impl Startable<'_> {
 
 /// Forwards these calls to the queues, if there are any.
 macro_rules! forward {
-    ($($(#[$attribute:meta])* $name:ident($($argument:ident: $type:ty),*) $(-> $answer:ty)?;)*) => {
+    ($retries:ty, $queues:ident: $($(#[$attribute:meta])* $name:ident($($argument:ident: $type:ty),*) $(-> $answer:ty)?;)*) => {
         impl Retries {
-            $($(#[$attribute])* pub(super) fn $name(&mut self, $($argument: $type),*) $(-> $answer)? {
-                self.0.as_mut().map(|queues| queues.$name($($argument),*)).unwrap_or_default()
+            $($(#[$attribute])* pub(super) fn $name(self: $retries, $($argument: $type),*) $(-> $answer)? {
+                self.0.$queues().map(|queues| queues.$name($($argument),*)).unwrap_or_default()
             })*
         }
     };
 }
 
 impl Retries {
-    /// Adds a job that failed. Returns false if it waits already.
     pub(super) fn wait(&mut self, index: Index) -> bool {
         self.0.get_or_insert_default().wait(index)
-    }
-
-    /// Returns the next run to read again: see [`Queues::next_run`].
-    pub(super) fn next_run(&self, most: u64) -> Option<RangeInclusive<Index>> {
-        self.0.as_ref()?.next_run(most)
-    }
-
-    /// True if a read job may start.
-    #[inline]
-    pub(super) fn can_start(&self) -> bool {
-        self.0.as_ref().is_some_and(|queues| queues.can_start())
-    }
-
-    /// True if this job is read and may start.
-    pub(super) fn is_read(&self, index: Index) -> bool {
-        self.0.as_ref().is_some_and(|queues| queues.read.places.contains_key(&index))
-    }
-
-    /// Returns the read job that starts next.
-    #[inline]
-    pub(super) fn first_read(&self) -> Option<Index> {
-        self.0.as_ref()?.read.first()
     }
 
     /// Returns the read jobs that may start, in order.
     pub(super) fn read_in_turn(&self) -> impl Iterator<Item = Index> {
         self.0.iter().flat_map(|queues| queues.read.order.values().copied())
     }
-
-    /// Returns the run of this one job, if it has to be read again.
-    pub(super) fn run_of(&self, index: Index) -> Option<RangeInclusive<Index>> {
-        self.0.as_ref().filter(|queues| queues.due.places.contains_key(&index)).map(|_| index..=index)
-    }
-
-    /// Returns the number of read jobs, with those above the window.
-    #[inline]
-    pub(super) fn len_read(&self) -> u64 {
-        self.0.as_ref().map_or(0, |queues| queues.len_read())
-    }
-
-    /// True if a job is due that may start.
-    #[inline]
-    pub(super) fn has_due(&self) -> bool {
-        self.0.as_ref().is_some_and(|queues| queues.has_due())
-    }
 }
 
 forward! {
+    &Self, as_ref:
+    next_run(most: u64) -> Option<RangeInclusive<Index>>;
+    run_of(index: Index) -> Option<RangeInclusive<Index>>;
+    is_read(index: Index) -> bool;
+    #[inline]
+    can_start() -> bool;
+    #[inline]
+    first_read() -> Option<Index>;
+    #[inline]
+    len_read() -> u64;
+    #[inline]
+    has_due() -> bool;
+}
+
+forward! {
+    &mut Self, as_mut:
     forget(index: Index) -> bool;
     withdraw(index: Index) -> bool;
     take(index: Index) -> bool;
@@ -189,6 +165,11 @@ impl Queues {
         Some(first..=end)
     }
 
+    /// Returns the run of this one job, if it has to be read again.
+    fn run_of(&self, index: Index) -> Option<RangeInclusive<Index>> {
+        self.due.places.contains_key(&index).then_some(index..=index)
+    }
+
     fn begin_read(&mut self, run: &RangeInclusive<Index>) {
         let places = run.clone().filter_map(|index| self.due.remove(index).map(|place| (index, place)));
         self.reading = places.collect();
@@ -247,10 +228,20 @@ impl Queues {
         !self.read.order.is_empty()
     }
 
-    /// Hands out the read job that has been due the longest.
+    /// True if this job is read and may start.
+    fn is_read(&self, index: Index) -> bool {
+        self.read.places.contains_key(&index)
+    }
+
+    /// Returns the read job that starts next: the one that has been due the longest.
+    #[inline]
+    fn first_read(&self) -> Option<Index> {
+        self.read.first()
+    }
+
     #[inline]
     fn start(&mut self) -> Option<Index> {
-        let index = self.read.first()?;
+        let index = self.first_read()?;
         self.read.remove(index);
         Some(index)
     }
@@ -316,84 +307,5 @@ impl Queue {
             let (index, place) = first.remove_entry();
             self.insert(index, place, reach);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The window ends below this index.
-    fn below(closed_from: Index) -> Startable<'static> {
-        static NONE: BTreeSet<Index> = BTreeSet::new();
-        Startable { closed_from, redriven: &NONE }
-    }
-
-    fn failed(indices: impl IntoIterator<Item = Index>) -> Retries {
-        let mut retries = Retries::default();
-        for index in indices {
-            assert!(retries.wait(index) && retries.due(index, below(100)));
-        }
-        retries
-    }
-
-    #[test]
-    fn a_run_is_the_job_due_first_and_those_above_it() {
-        let mut retries = failed([5, 3, 7, 6, 4]);
-        assert_eq!(retries.next_run(64), Some(5..=7));
-        assert_eq!(retries.next_run(2), Some(5..=6));
-        assert_eq!(retries.next_run(0), None);
-        retries.begin_read(&(5..=7));
-        assert_eq!(retries.next_run(64), Some(3..=4));
-        retries.end_read(1, below(100));
-        retries.rest_is_due(below(100));
-        assert_eq!(retries.next_run(64), Some(3..=4), "job 3 was due before jobs 6 and 7");
-        assert_eq!(retries.start(), Some(5));
-    }
-
-    #[test]
-    fn retries_start_in_the_order_they_became_due() {
-        let mut retries = failed([8, 2, 9, 1]);
-        for run in [1..=1, 8..=9, 2..=2] {
-            retries.begin_read(&run);
-            retries.end_read(run.count(), below(100));
-        }
-        let started: Vec<_> = core::iter::from_fn(|| retries.start()).collect();
-        assert_eq!(started, [8, 2, 9, 1]);
-    }
-
-    #[test]
-    fn jobs_above_a_narrowed_window_keep_their_places() {
-        let mut retries = failed([8, 2, 9]);
-        retries.reach(below(5));
-        assert_eq!((retries.next_run(64), retries.len_read()), (Some(2..=2), 0));
-        retries.reach(below(9));
-        assert_eq!(retries.next_run(64), Some(8..=8));
-        retries.begin_read(&(8..=8));
-        retries.end_read(1, below(9));
-        retries.reach(below(5));
-        assert!(!retries.can_start() && retries.len_read() == 1);
-        retries.reach(below(10));
-        assert_eq!(retries.start(), Some(8));
-    }
-
-    #[test]
-    fn missing_jobs_keep_their_place_unreadable_ones_wait() {
-        let mut retries = failed(1..=4);
-        retries.begin_read(&(1..=4));
-        retries.end_read(1, below(100));
-        retries.first_is_missing();
-        retries.rest_is_due(below(100));
-        assert_eq!(retries.next_run(64), Some(3..=4));
-        retries.seek_missing(below(100));
-        assert_eq!(retries.next_run(64), Some(2..=4), "job 2 kept its place");
-        retries.begin_read(&(2..=4));
-        retries.first_is_missing();
-        retries.rest_is_due(below(100));
-        assert!(retries.due(2, below(100)) && !retries.due(2, below(100)), "its pause is over once");
-        assert_eq!(retries.next_run(64), Some(2..=4), "and it has its place");
-        retries.begin_read(&(2..=4));
-        retries.rest_waits();
-        assert!(!retries.has_due() && retries.due(3, below(100)) && !retries.due(3, below(100)));
     }
 }

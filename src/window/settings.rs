@@ -1,4 +1,4 @@
-//! The settings of a window: where it begins and ends, and its limits.
+//! The settings of a window: where it begins and ends, its gate and its limits.
 
 use super::{LAST_JOB, Limits, Window};
 use crate::base::Index;
@@ -25,6 +25,12 @@ impl Window {
     /// and nothing above it runs. Of several calls, the lowest index holds.
     pub fn stop_at(&mut self, index: Index) {
         self.stop_at = Some(self.stop_at.map_or(index, |earlier| earlier.min(index)));
+    }
+
+    /// Sets the gate: a job that was never started may start only below this index. 0 closes the
+    /// gate, and [`Index::MAX`] opens it for all jobs. A started job is not taken back.
+    pub fn handle_gate(&mut self, open_below: Index) {
+        self.gate = open_below;
     }
 
     /// Sets new limits. A lower limit takes back no job in flight.

@@ -1,6 +1,6 @@
-//! Choices about reading: the run to read, and the end of a fetch.
+//! Choices about reading: the run to read, and the end of a fetch, with and without gaps.
 
-use super::{Choice, Trial, model::Hold, nth};
+use super::{Choice, Trial, Window, model::Hold, nth};
 use crate::base::Index;
 use core::ops::RangeInclusive;
 
@@ -10,7 +10,7 @@ impl Trial {
         self.model.room = jobs;
     }
 
-    pub(super) fn is_new(&self, index: Index) -> bool {
+    fn is_new(&self, index: Index) -> bool {
         let model = &self.model;
         !model.started.contains(&index) && !model.held.contains(&index) && !model.redriven.contains(&index)
     }
@@ -20,22 +20,13 @@ impl Trial {
         let Some(run) = self.model.fetch.take() else { return };
         let asked = run.end() - run.start() + 1;
         let part = |share: u8| asked * u64::from(share) / 256;
-        let count = match choice {
-            Choice::Missing(share) => {
-                self.window.handle_missing(part(share));
-                part(share)
-            }
-            Choice::Unreadable(share) => {
-                self.window.handle_unreadable(part(share));
-                part(share)
-            }
-            Choice::Fetched(share) => {
-                let count = (asked * (u64::from(share) + 1)).div_ceil(256);
-                self.window.handle_fetched(count);
-                count
-            }
+        let (handle, count): (fn(&mut Window, u64), _) = match choice {
+            Choice::Missing(share) => (Window::handle_missing, part(share)),
+            Choice::Unreadable(share) => (Window::handle_unreadable, part(share)),
+            Choice::Fetched(share) => (Window::handle_fetched, (asked * (u64::from(share) + 1)).div_ceil(256)),
             _ => unreachable!("no other choice ends a fetch"),
         };
+        handle(&mut self.window, count);
         let is_new = self.is_new(*run.start());
         let model = &mut self.model;
         if is_new {
@@ -107,5 +98,110 @@ impl Trial {
             self.model.due.retain(|i| !run.contains(i));
         }
         self.model.fetch = Some(run);
+    }
+
+    /// Ends the fetch under way with alternating jobs and gaps, and a last gap of any length.
+    pub(super) fn end_sparse_fetch(&mut self, seed: u8, last: u8) {
+        let Some(run) = self.model.fetch.take() else { return };
+        let is_new = self.is_new(*run.start());
+        let mut numbers = fastrand::Rng::with_seed(u64::from(seed) << 8 | u64::from(last));
+        // A caller may hold back jobs that the gate of the source lets through.
+        let gate = self.model.gate.map_or(0, |gate| gate.saturating_add(1));
+        let open_below = if seed.is_multiple_of(2) { gate } else { Index::MAX };
+        let through = self.window.fetch_through(&run, open_below);
+        assert!(through >= *run.end() && (is_new || through == *run.end()));
+        let mut most = run.end() - run.start() + 1;
+        let mut next = *run.start();
+        let mut goes_on = true;
+        for _ in 0..=seed % 8 {
+            let gap = numbers.u64(..4) * (1 + numbers.u64(..8) / 7 * 20);
+            if gap > 0 && goes_on && next < through {
+                let end = next.saturating_add(gap).min(through);
+                goes_on = self.gap(is_new, next..=end - 1, open_below);
+                next = end;
+            }
+            let jobs = numbers.u64(1..6).min(most);
+            if jobs > 0 && goes_on && next <= through {
+                let end = next.saturating_add(jobs).min(through + 1);
+                self.part(is_new, next..=end - 1);
+                most -= end - next;
+                next = end;
+            }
+        }
+        let beyond = match last {
+            0..60 => 0,
+            60..150 => u64::from(last % 30),
+            150..240 => u64::from(last) * 2,
+            _ => Index::MAX - next,
+        };
+        if beyond > 0 && goes_on && (is_new || next <= *run.end()) {
+            let end = next.saturating_add(beyond);
+            let end = if is_new { end } else { end.min(run.end() + 1) };
+            self.gap(is_new, next..=end - 1, open_below);
+            next = end;
+        }
+        let fails = last.is_multiple_of(5);
+        if fails {
+            self.window.handle_unreadable(0);
+            if is_new {
+                let wanted = self.model.unread();
+                self.model.hold_new(wanted, Hold::Failed);
+            }
+        } else {
+            self.window.handle_fetched(0);
+        }
+        if !is_new && next <= *run.end() {
+            let rest = if fails { &mut self.model.waiting } else { &mut self.model.due };
+            rest.extend(next..=*run.end());
+        }
+    }
+
+    fn part(&mut self, is_new: bool, jobs: RangeInclusive<Index>) {
+        self.window.handle_part(jobs.clone());
+        let model = &mut self.model;
+        if is_new {
+            model.read.extend(jobs.filter(|i| !model.restored.contains(i)));
+        } else {
+            model.retries_read.extend(jobs);
+        }
+    }
+
+    /// Returns false if the gap is cut off.
+    fn gap(&mut self, is_new: bool, gap: RangeInclusive<Index>, open_below: Index) -> bool {
+        let (start, end) = (*gap.start(), gap.end() + 1);
+        let whole = self.window.handle_gap(gap.clone(), open_below);
+        let model = &mut self.model;
+        if !is_new {
+            for index in gap {
+                if model.redriven.contains(&index) {
+                    model.missing.insert(index);
+                    continue;
+                }
+                model.absent += 1;
+                model.found.insert(index);
+                model.done.insert(index);
+                model.unwritten = true;
+                self.ever_done.insert(index);
+            }
+            return whole;
+        }
+        let start = start.max(model.unread());
+        let last = model.head.map(|head| head.min(model.stop_at.unwrap_or(Index::MAX)));
+        let open = last.map_or(0, |last| last + 1).min(open_below);
+        let is_free = model.lowest_undone() >= start && model.lowest_undone() == model.base();
+        let width = if is_free { u64::MAX } else { model.limits.max_search_ahead };
+        let held = model.held.range(start..).next().copied().unwrap_or(Index::MAX);
+        let settled = end.min(open).min(model.base().saturating_add(width)).min(held);
+        model.found.extend(start.max(model.lowest_undone())..settled);
+        for index in start..settled {
+            if model.done.insert(index) {
+                model.absent += 1;
+                model.gaps.insert(index);
+                model.restored.insert(index);
+                self.ever_done.insert(index);
+            }
+        }
+        assert_eq!(whole, settled >= end, "the rest of an answer counts if no gap was cut off");
+        whole
     }
 }

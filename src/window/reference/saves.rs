@@ -1,6 +1,7 @@
-//! Choices about a save: its content, and its end.
+//! Choices about a save: its content, and its end. And about jobs that were passed without success,
+//! or failed in an earlier life.
 
-use super::{Choice, Trial, nth};
+use super::{Choice, Trial, Window, nth};
 use crate::base::Index;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -65,7 +66,7 @@ impl Trial {
         model.saving = Some((last, if model.keeps { ahead } else { BTreeSet::new() }));
     }
 
-    /// Revokes jobs in any order, and at once asks for the new content of the save.
+    /// Revokes jobs in any order, or puts them aside, and asks for the new content of the save.
     fn revoke(&mut self, pick: u8) {
         let Some(lowest) = nth(&self.model.writing, pick / 16) else {
             let done = self.model.done.first().copied().unwrap_or(self.model.first);
@@ -79,13 +80,78 @@ impl Trial {
             revoked.reverse();
         }
         // A parked job has no effects that could be refused.
-        for index in revoked.into_iter().filter(|index| !self.model.parked.contains(index)).collect::<Vec<_>>() {
-            assert!(self.window.handle_revoked(index));
-            assert!(!self.window.handle_revoked(index), "a job is revoked once");
+        revoked.retain(|index| !self.model.parked.contains(index));
+        for (nth, index) in revoked.into_iter().enumerate() {
+            // The results of some wait again.
+            let (aside, window) = (nth % 2 == 1, &mut self.window);
+            let revoke = if aside { Window::handle_put_aside } else { Window::handle_revoked };
+            assert!(revoke(window, index));
+            assert!(!revoke(window, index), "a job is revoked once");
+            assert!(!aside || !window.handle_due(index), "a result waits for no back-off");
             self.model.done.remove(&index);
-            self.model.waiting.insert(index);
+            let waits = if aside { &mut self.model.aside } else { &mut self.model.waiting };
+            waits.insert(index);
             self.ever_done.remove(&index);
         }
         self.saving();
+    }
+
+    pub(super) fn park(&mut self, pick: u8) {
+        let model = &self.model;
+        let failed = model.waiting.iter().filter(|index| !model.redriven.contains(index) && !model.is_held(**index));
+        let Some(index) = nth(&failed.copied().collect(), pick) else { return };
+        assert!(self.window.handle_parked(index));
+        assert!(!self.window.handle_parked(index), "a job is parked once");
+        self.model.waiting.remove(&index);
+        self.model.done.insert(index);
+        self.model.parked.insert(index);
+        self.model.unwritten = true;
+        self.ever_done.insert(index);
+    }
+
+    pub(super) fn redrive(&mut self, pick: u8) {
+        let Some(index) = nth(&self.model.parked, pick).filter(|_| !self.model.finished) else { return };
+        let is_new = self.model.redriven.insert(index);
+        assert_eq!(self.window.handle_redriven(index), is_new, "a job is redriven once at a time");
+        if is_new {
+            self.model.waiting.insert(index);
+        }
+    }
+
+    pub(super) fn put_back(&mut self, pick: u8) {
+        let due = self.model.due.union(&self.model.missing).copied().collect();
+        let Some(index) = nth(&due, pick) else { return };
+        assert!(self.window.handle_put_back(index));
+        self.model.due.remove(&index);
+        self.model.missing.remove(&index);
+        self.model.waiting.insert(index);
+    }
+
+    /// Makes some jobs of this life wait for a back-off, as failed jobs do.
+    pub(super) fn restore_waiting(&mut self, by: u8) {
+        let squares = (0..8_u64).filter(|bit| by >> bit & 1 == 1).map(|bit| bit * bit);
+        let failed: Vec<_> = squares.map(|at| self.model.base().saturating_add(at)).collect();
+        let waiting = self.window.restore_waiting(failed.iter().copied());
+        let may_wait = |index: &Index| *index < Index::MAX && !self.model.done.contains(index);
+        assert!(waiting.iter().copied().eq(failed.into_iter().filter(may_wait)));
+        self.model.held.extend(&waiting);
+        self.model.waiting.extend(waiting);
+    }
+
+    pub(super) fn withdraw(&mut self, pick: u8) {
+        let Some(index) = nth(&self.model.redriven, pick) else { return };
+        let model = &mut self.model;
+        let waits = model.waiting.remove(&index) || model.due.remove(&index) || model.missing.remove(&index);
+        assert_eq!(self.window.handle_withdrawn(index), waits, "only a job that was not read is given up");
+        if waits {
+            model.redriven.remove(&index);
+        }
+    }
+
+    /// Removes the record of this job, which has to be saved.
+    pub(super) fn unpark(&mut self, index: Index) {
+        self.model.parked.remove(&index);
+        self.window.handle_changed();
+        self.model.changed = true;
     }
 }
