@@ -414,27 +414,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unreadable_record_can_only_be_discarded() {
-        let store = Store::in_memory();
-        let records = ParkedRecords::of(&store, "p").unwrap();
-        let write = |index, damage: u8| {
-            let mut bytes = ParkedRecord { index, ..ParkedRecord::default() }.encode("p");
-            bytes[1] ^= damage;
-            let mut changes = Changes::default();
-            changes.put(records.id(), &[&records.key(index)], &bytes).unwrap();
-            store.write_records(changes.records()).unwrap();
-        };
-        write(3, 0);
-        write(5, 1);
-        assert!(matches!(store.parked("p"), Err(Error::Corrupt { .. })));
-        assert!(matches!(store.redrive("p", 5), Err(Error::Corrupt { .. })));
-        assert!(matches!(store.discard("p", 4), Err(Error::NotParked { .. })));
-        store.discard("p", 5).unwrap();
-        assert_eq!(store.parked("p").unwrap().iter().map(|job| job.index).collect::<Vec<_>>(), [3]);
-        assert!(matches!(store.discard("p", 5), Err(Error::NotParked { .. })));
-    }
-
-    #[test]
     fn an_intact_record_with_bad_fields_is_refused() {
         for body in [&[0; FIXED - 1][..], &[[0xff; FIXED], [0xff; FIXED]].concat()] {
             let bytes = SEAL.begin(64).bytes(body).seal("p", 7u64.to_be_bytes());

@@ -13,6 +13,7 @@ use std::sync::{Arc, Once};
 use std::time::{Duration, Instant, SystemTime};
 use waterline::{BoxError, Clock, Consumer, Handle, Index, Jobs, MemoryJobs, MemoryProgress, Status, Wakeup};
 
+mod damage;
 pub mod database;
 #[cfg(unix)]
 pub mod dying;
@@ -28,6 +29,7 @@ pub mod recorder;
 mod soak;
 pub mod tree;
 
+pub use damage::damages;
 pub use engine::{a_directory, a_directory_of, engine, engine_of, on_engine};
 #[cfg(feature = "_disk")]
 pub use engine::{make_in, open_in};

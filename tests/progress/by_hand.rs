@@ -8,14 +8,14 @@ use waterline::{Consumer, ConsumerInfo, Error, Index, MemoryJobs, MoveKind, OnEx
 const PARK: OnExhausted = OnExhausted::Park { budget: 9 };
 
 /// Runs 9 jobs, of which these fail and are parked.
-fn park(database: &Database, bad: &'static [Index]) {
+pub fn park(database: &Database, bad: &'static [Index]) {
     let builder = Consumer::builder(numbers(9), database.engine().keeping_records());
     let consumer = builder.retry(Retry::none()).on_exhausted(PARK).stop_at(8).max_processing(1);
     let run = move |index: Index| if bad.contains(&index) { Err("refused".into()) } else { Ok(()) };
     consumer.start(move |job| run(job.index)).unwrap().join().unwrap();
 }
 
-fn saved(database: &Database) -> Saved {
+pub fn saved(database: &Database) -> Saved {
     let content = database.content();
     let mut saved = content.saved.expect("something is saved");
     saved.records = content.records.iter().map(|(key, value)| Record::new(key, Some(value))).collect();
@@ -106,17 +106,12 @@ fn an_engine_seeks_and_skips_as_a_store_does() {
 }
 
 #[test]
-fn an_engine_entry_counts_parked_jobs_and_names_damage() {
+fn an_engine_entry_counts_parked_jobs() {
     let database = Database::default();
     park(&database, &[2, 5]);
-    let mut saved = saved(&database);
-    let info = ConsumerInfo::of("p", Some(&saved));
+    let info = ConsumerInfo::of("p", Some(&saved(&database)));
     assert_eq!((info.last_processed, info.next, info.parked, info.life_open), (Some(8), Some(9), 2, Some(false)));
     assert_eq!((info.unreadable, info.last_halt), (None, None));
-    let value = saved.records[0].value.as_mut().unwrap();
-    value[3] ^= 4;
-    let damaged = ConsumerInfo::of("p", Some(&saved));
-    assert!(damaged.unreadable.is_some() && damaged.last_processed.is_none());
     let none = ConsumerInfo::of("p", None);
     assert_eq!((none.name.as_str(), none.next, none.unreadable), ("p", None, None));
 }

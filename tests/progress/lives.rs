@@ -14,23 +14,23 @@ use waterline::{
     BoxError, Builder, Consumer, Error, Failure, Gate, Index, Jobs, OnExhausted, Retry, Sparse, Store, StoreProgress,
 };
 
-pub const JOBS: Index = 40;
+const JOBS: Index = 40;
 
 /// A source with a gate, and with jobs that are missing for a while or cannot be read.
 #[derive(Clone, Default)]
-pub struct Source(pub Arc<State>);
+struct Source(Arc<State>);
 
 #[derive(Default)]
-pub struct State {
-    pub head: AtomicU64,
-    pub gate: AtomicU64,
+struct State {
+    head: AtomicU64,
+    gate: AtomicU64,
     missing: AtomicU64,
     failing: AtomicU64,
     /// The jobs that are gaps for good.
-    pub absent: AtomicU64,
+    absent: AtomicU64,
 }
 
-pub fn bit(index: Index) -> u64 {
+fn bit(index: Index) -> u64 {
     1 << index
 }
 
@@ -215,7 +215,7 @@ fn plan(seed: u64, mode: u8, random: &mut fastrand::Rng) -> Plan {
     }
 }
 
-pub fn width(random: &mut fastrand::Rng) -> u64 {
+fn width(random: &mut fastrand::Rng) -> u64 {
     WIDTHS[random.usize(..WIDTHS.len())]
 }
 

@@ -512,37 +512,6 @@ fn a_stopped_takeover_closes_the_engines_life() {
     }
 }
 
-#[test]
-fn a_damaged_record_is_corrupt() {
-    let database = Database::default();
-    consumer(database.engine().keeping_records(), 1)
-        .on_exhausted(OnExhausted::Park { budget: 1 })
-        .start(|_| Err("refused".into()))
-        .unwrap()
-        .join()
-        .unwrap();
-    struct Damaged(Engine);
-    impl Progress for Damaged {
-        fn acquire(&mut self) -> Result<Option<Checkpoint>, Error> {
-            unreachable!("it keeps records")
-        }
-        fn save(&mut self, _: &Checkpoint) -> Result<(), BoxError> {
-            unreachable!("it keeps records")
-        }
-        fn keeps_records(&self) -> bool {
-            true
-        }
-        fn acquire_all(&mut self) -> Result<Option<Saved>, Error> {
-            let mut saved = self.0.acquire_all()?;
-            let value = saved.as_mut().and_then(|saved| saved.records[0].value.as_mut());
-            value.into_iter().for_each(|value| value[3] ^= 4);
-            Ok(saved)
-        }
-    }
-    let refused = Consumer::builder(numbers(1), Damaged(database.engine())).start(|_| Ok(()));
-    assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
-}
-
 #[derive(Default)]
 struct Databases(Mutex<BTreeMap<String, Database>>);
 

@@ -492,38 +492,6 @@ fn the_last_thousand_moves_are_kept_in_order() {
     assert_eq!((store.logs().unwrap().len(), store.tables().unwrap().len()), (0, 0));
 }
 
-#[test]
-fn a_damaged_progress_is_not_moved() {
-    let disk = Disk::default();
-    let store = disk.open(&Store::options()).unwrap();
-    save(&store, Some(4), &[]);
-    store.progress("p").seek(3, "before").unwrap();
-    let damaged = |key: &[u8]| {
-        let (family, key, mut value) = disk.records().into_iter().find(|record| record.1 == key).unwrap();
-        *value.last_mut().unwrap() ^= 1;
-        disk.put([&(family, key, value)]);
-    };
-    let corrupt = |error: &Error| matches!(error, Error::Corrupt { name, .. } if name == "p");
-    damaged(b"pp");
-    let before = disk.records();
-    for moved in [store.progress("p").seek(1, "r"), store.progress("p").skip(9, "r")] {
-        let error = moved.unwrap_err();
-        assert!(corrupt(&error) && error.to_string().contains("StoreProgress::remove"), "{error:?}");
-    }
-    assert_eq!(disk.records(), before);
-    store.progress("p").remove().unwrap();
-    store.progress("p").seek(1, "anew").unwrap();
-
-    // A damaged record of the history is reported, and stops no move.
-    damaged(b"h\x01p\0\0\0\0\0\0\0\0");
-    let error = store.progress("p").history().unwrap_err();
-    assert!(corrupt(&error) && error.to_string().contains("the record of move 0"), "{error:?}");
-    store.progress("p").seek(2, "on").unwrap();
-    assert!(corrupt(&store.progress("p").history().unwrap_err()));
-    store.progress("p").remove().unwrap();
-    assert_eq!(store.progress("p").history().unwrap(), []);
-}
-
 /// Makes some moves in turn. Returns the state before each, and after the last one.
 fn some_moves(store: &Store, mut then: impl FnMut(Result<(), Error>)) -> Vec<Seen> {
     type Made = fn(waterline::StoreProgress) -> Result<(), Error>;

@@ -9,31 +9,6 @@ use waterline::{Consumer, Durability, Engine, Error};
 const FAMILY: &str = "waterline.system";
 
 #[test]
-fn promise_08_a_bad_stored_value_is_an_error_and_kept() {
-    let Some(dir) = a_directory() else { return };
-    {
-        let store = open_in(dir.path()).unwrap();
-        Consumer::builder(numbers(5), store.progress("p")).stop_at(4).start(|_| Ok(())).unwrap().join().unwrap();
-    }
-    let good = Raw::open(dir.path()).get(FAMILY, b"pp").unwrap();
-    let mut future = good.clone();
-    future[0] = 3;
-    let bads = [vec![], b"garbage".to_vec(), good[..good.len() - 1].to_vec(), future, vec![0xff; good.len()]];
-    for bad in bads {
-        Raw::open(dir.path()).put(FAMILY, b"pp", &bad);
-        let store = open_in(dir.path()).unwrap();
-        let started = Consumer::builder(numbers(5), store.progress("p")).start(|_| panic!("nothing may run"));
-        assert!(matches!(&started, Err(Error::Corrupt { name, .. }) if name == "p"), "{bad:?}: {started:?}");
-        // The refusal frees the name, and other names work.
-        let again = Consumer::builder(numbers(5), store.progress("p")).start(|_| Ok(()));
-        assert!(matches!(again, Err(Error::Corrupt { .. })));
-        Consumer::builder(numbers(5), store.progress("q")).start(|_| Ok(())).unwrap().stop().unwrap();
-        drop(store);
-        assert_eq!(Raw::open(dir.path()).get(FAMILY, b"pp").unwrap(), bad);
-    }
-}
-
-#[test]
 fn promise_08_a_later_format_is_refused() {
     let Some(dir) = a_directory() else { return };
     drop(open_in(dir.path()).unwrap());

@@ -145,33 +145,9 @@ fn items_trimmed_before_a_refresh_are_not_damaged() {
 }
 
 #[test]
-fn a_damaged_record_is_listed_and_hides_no_other() {
+fn a_row_of_no_table_is_corrupt() {
     let kv = Arc::new(MemoryKv::default());
     let store = on(&kv);
-    let damage = |key: &[u8]| {
-        let mut batch = Batch::default();
-        batch.put(store.system().id, &[key], &[b"damaged"]).unwrap();
-        kv.write(&batch, false).unwrap();
-    };
-    for name in ["a", "c"] {
-        store.log::<u64>(name).unwrap();
-        let mut progress = store.progress(name);
-        progress.acquire().unwrap();
-        progress.save(&Checkpoint::new(7)).unwrap();
-    }
-    let whole = (store.logs().unwrap(), store.consumers().unwrap());
-    damage(b"lb");
-    damage(b"pb");
-    for store in [&store, &read_only(&store)] {
-        let (mut logs, mut consumers) = (store.logs().unwrap(), store.consumers().unwrap());
-        let (log, consumer) = (logs.remove(1), consumers.remove(1));
-        assert_eq!((&*log.name, &*consumer.name, log.head, consumer.next), ("b", "b", None, None));
-        for reason in [log.unreadable, consumer.unreadable] {
-            assert!(reason.as_ref().is_some_and(|reason| reason.contains('b')), "{reason:?}");
-        }
-        assert_eq!((logs, consumers), whole);
-    }
-    // A row that is in no table is damage, too.
     let mut batch = Batch::default();
     batch.put(kv.families()[1].id, &[b"\x09short"], &[b""]).unwrap();
     kv.write(&batch, false).unwrap();
