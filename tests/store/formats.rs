@@ -11,7 +11,7 @@ use common::*;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 use waterline::fuzzing::{Disk, DiskRecord};
 use waterline::{Bytes, Codec, Consumer, Engine, Error, Index, JobLog, Jobs, MoveKind, Progress, Store, StoreOptions};
 
@@ -259,14 +259,9 @@ fn steady(mut records: Vec<DiskRecord>) -> Vec<DiskRecord> {
     records
 }
 
-/// Returns the key of the record with a queue's number.
-fn name_key(name: &str) -> Vec<u8> {
-    [&[0xff; 4][..], name.as_bytes()].concat()
-}
-
 /// Returns the number of a queue, with which the keys of its records begin.
 fn number_of(records: &[DiskRecord], name: &str) -> [u8; 4] {
-    let key = name_key(name);
+    let key = [&[0xff; 4][..], name.as_bytes()].concat();
     let (.., value) = records.iter().find(|(_, of, _)| *of == key).expect("there is such a queue");
     value[1..5].try_into().unwrap()
 }

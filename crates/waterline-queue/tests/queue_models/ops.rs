@@ -218,7 +218,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 /// Draws a step of a life: a fault of the disk, and a call.
-pub fn step() -> impl Strategy<Value = (Trouble, Op)> {
+fn step() -> impl Strategy<Value = (Trouble, Op)> {
     let trouble = prop_oneof![
         12 => Just(Trouble::No),
         1 => (0..3u64).prop_map(Trouble::Fail),
@@ -245,7 +245,7 @@ pub fn id(number: u8) -> String {
 }
 
 impl Spec {
-    pub fn after(&self) -> BTreeSet<String> {
+    fn after(&self) -> BTreeSet<String> {
         (0..IDS).filter(|number| self.after & 1 << number != 0).map(id).collect()
     }
 

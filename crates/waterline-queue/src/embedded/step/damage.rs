@@ -61,16 +61,19 @@ impl crate::handle::Queue {
 mod tests {
     use crate::Clock;
     use crate::accept::Accept;
+    use crate::embedded::codec::entry;
+    use crate::lease::Lease;
     use waterline::fuzzing::Disk;
     use waterline::{Error, Store};
 
     use crate::handle::Queue;
     use crate::types::error::QueueError;
     use crate::types::events::{Damaged, Event, Line};
-    use crate::types::job::{JobState, PushOutcome};
+    use crate::types::job::{JobState, Priority, PushOutcome};
     use crate::types::limit::Limit;
     use crate::types::new_job::NewJob;
     use crate::types::options::QueueOptions;
+    use std::mem::ManuallyDrop;
     use std::time::{Duration, SystemTime};
 
     /// A queue with three jobs. The tests damage the second one.
@@ -83,27 +86,6 @@ mod tests {
     fn counts(queue: &Queue) -> [u64; 5] {
         let counts = queue.counts();
         [counts.scheduled, counts.ready, counts.running, counts.finished, counts.dead]
-    }
-
-    #[test]
-    fn a_damaged_job_is_set_aside_until_removed() {
-        let queue = queue();
-        queue.damage("b");
-        for id in ["a", "c"] {
-            let mut lease = queue.accept(Accept::new()).unwrap().unwrap();
-            assert_eq!(lease.id(), id);
-            lease.finish(None).unwrap();
-        }
-        assert!(queue.accept(Accept::new()).unwrap().is_none());
-        assert_eq!((counts(&queue), queue.counts().damaged), ([0, 0, 0, 2, 0], 1));
-        assert!(queue.status().unwrap().to_string().contains("damaged 1: list them by that state, and remove them"));
-        let listed = queue.list(JobState::Damaged, None, 9).unwrap();
-        assert_eq!((listed.len(), listed[0].id.as_str(), listed[0].payload.as_slice()), (1, "b", &b"null"[..]));
-        assert!(listed[0].damaged.as_ref().unwrap().contains("the row of the job \"b\""), "{listed:?}");
-        assert!(queue.list(JobState::Damaged, Some(&listed[0]), 9).unwrap().is_empty());
-        queue.remove("b").unwrap();
-        assert_eq!((counts(&queue), queue.counts().damaged), ([0, 0, 0, 2, 0], 0));
-        assert_eq!(queue.state("b").unwrap(), None);
     }
 
     #[test]
@@ -130,68 +112,6 @@ mod tests {
         }
         leases[0].finish(None).unwrap();
         assert_eq!((counts(&queue), queue.counts().damaged), ([0, 1, 1, 1, 0], 0));
-    }
-
-    #[test]
-    fn an_unnoticed_damaged_job_hides_and_blocks_nothing() {
-        let clock = Clock::manual(SystemTime::UNIX_EPOCH);
-        let options = QueueOptions::default().clock(clock.clone()).limit(Limit::kind("held").at_once(1));
-        let queue = Queue::open(&Store::in_memory(), "q", options).unwrap();
-        let job = |kind: &str, id: String| NewJob::new(kind, &()).unwrap().id(id);
-        let ids = |of: &str| (0..3).map(|n| format!("{of} {n}")).collect::<Vec<_>>();
-        let push = |of: &str| queue.push_all(ids(of).into_iter().map(|id| job("k", id))).unwrap();
-        let accept = || queue.accept(Accept::new()).unwrap().unwrap();
-        push("finished");
-        for _ in 0..3 {
-            accept().finish(None).unwrap();
-        }
-        push("dead");
-        for _ in 0..3 {
-            accept().bury("no").unwrap();
-        }
-        push("running");
-        let _leases = [(); 3].map(|()| accept());
-        queue.push(job("held", "first".to_owned())).unwrap();
-        let _first = accept();
-        queue.push_all(ids("held").into_iter().map(|id| job("held", id))).unwrap();
-        assert!(queue.accept(Accept::new()).unwrap().is_none());
-        push("ready");
-        queue.push_all(ids("waiting").into_iter().map(|id| job("k", id).after(["first"]))).unwrap();
-        queue.push_all(ids("scheduled").into_iter().map(|id| job("k", id).delay(Duration::from_secs(9)))).unwrap();
-        let lists = [
-            (JobState::Finished, vec!["finished"]),
-            (JobState::Dead, vec!["dead"]),
-            (JobState::Running, vec!["running"]),
-            (JobState::Ready, vec!["ready", "held"]),
-            (JobState::Waiting, vec!["waiting"]),
-            (JobState::Scheduled, vec!["scheduled"]),
-        ];
-        for of in lists.iter().flat_map(|(_, of)| of) {
-            queue.damage(&format!("{of} 1"));
-        }
-        for (state, of) in &lists {
-            let (mut from, mut listed) = (None, Vec::new());
-            while let Some(job) = queue.list(*state, from.as_ref(), 1).unwrap().pop() {
-                assert_eq!(job.damaged.is_some(), job.id.ends_with('1') && job.state == JobState::Damaged, "{job:?}");
-                listed.push(job.id.clone());
-                from = Some(job);
-            }
-            let wanted = of.iter().flat_map(|of| ids(of));
-            assert_eq!(listed.into_iter().filter(|id| id != "first").collect::<Vec<_>>(), wanted.collect::<Vec<_>>());
-        }
-        assert_eq!(queue.status().unwrap().oldest_ready.unwrap().0, "ready 0");
-        assert_eq!((queue.requeue_dead().unwrap(), queue.counts().damaged), (2, 1));
-        // Two of each state, two that were dead, and the one that holds up the others.
-        assert_eq!((queue.purge().unwrap(), queue.counts().damaged), (2 * 6 + 1, 6));
-        clock.advance(Duration::from_secs(60));
-        queue.tidy().unwrap();
-        assert_eq!((counts(&queue), queue.counts().waiting), ([0; 5], 0));
-        let damaged = queue.list(JobState::Damaged, None, 99).unwrap();
-        assert_eq!((damaged.len(), queue.counts().damaged), (7, 7));
-        for job in damaged {
-            queue.remove(job.id).unwrap();
-        }
-        assert_eq!(queue.counts(), crate::types::job::Counts::default());
     }
 
     #[test]
@@ -259,21 +179,6 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_part_of_a_job_hides_no_other_job() {
-        let queue = queue();
-        queue.set_meta("b", "k", Some(1.into())).unwrap();
-        let (state, mut batch) = (queue.state_of(), waterline::seam::Records::default());
-        batch.put(state.rows.id, &[&state.keys.meta("b")], &[b"damaged"]).unwrap();
-        waterline::seam::write_records(queue.store(), &batch).unwrap();
-        let damaged = |job: &crate::types::info::JobInfo| job.damaged.clone().unwrap_or_default();
-        let listed = queue.list(JobState::Ready, None, 9).unwrap();
-        let reasons: Vec<_> = listed.iter().map(|job| (job.id.as_str(), damaged(job).contains("metadata"))).collect();
-        assert_eq!(reasons, [("a", false), ("b", true), ("c", false)]);
-        assert_eq!((listed[1].kind.as_str(), listed[1].state), ("k", JobState::Ready));
-        assert!(queue.get("b").unwrap_err().to_string().contains("`Queue::remove` for a job"));
-    }
-
-    #[test]
     fn damaged_jobs_hold_up_no_dependents() {
         let queue = queue();
         let push = |id: &str, after: &str| queue.push(NewJob::new("k", &()).unwrap().id(id).after([after])).unwrap();
@@ -323,7 +228,92 @@ mod tests {
         assert_eq!(queue.state("b").unwrap(), Some(JobState::Ready));
         assert_eq!((counts(&queue), queue.counts().damaged), ([0, 2, 0, 0, 0], 1));
     }
-}
 
-#[cfg(test)]
-mod every_record;
+    fn limited(clock: &Clock) -> QueueOptions {
+        QueueOptions::default().clock(clock.clone()).limit(Limit::kind("slow").at_once(1))
+    }
+
+    fn job(kind: &str, id: &str) -> NewJob {
+        NewJob::new(kind, id).unwrap().id(id)
+    }
+
+    fn accept(queue: &Queue) -> Option<Lease> {
+        queue.accept(Accept::new()).unwrap()
+    }
+
+    /// Empties the records of these kinds, given by family and fifth byte of the key.
+    fn empty(disk: &Disk, kinds: &[(&str, u8)]) {
+        let ours = disk
+            .records()
+            .into_iter()
+            .filter(|(family, key, _)| key.get(4).is_some_and(|kind| kinds.contains(&(family, *kind))));
+        disk.put(&ours.map(|(family, key, _)| (family, key, Vec::new())).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_running_job_that_is_damaged_frees_its_place() {
+        let clock = Clock::manual(SystemTime::UNIX_EPOCH);
+        let queue = Queue::open(&Store::in_memory(), "q", limited(&clock)).unwrap();
+        queue.push_all([job("slow", "slow 0"), job("slow", "slow 1")]).unwrap();
+        let _silent = ManuallyDrop::new(accept(&queue).unwrap());
+        queue.damage("slow 0");
+        assert!(accept(&queue).is_none(), "the limit is used up");
+        clock.advance(Duration::from_secs(3600));
+        assert_eq!(accept(&queue).unwrap().id(), "slow 1");
+    }
+
+    #[test]
+    fn a_job_damaged_with_its_entry_or_limit_blocks_none() {
+        for kinds in [[("waterline.queue", b'l'), ("waterline.ready", b'l')], [("waterline.queue", b'r'), ("", 0)]] {
+            let (disk, clock) = (Disk::default(), Clock::manual(SystemTime::UNIX_EPOCH));
+            let queue = Queue::open(&disk.open(&Store::options()).unwrap(), "q", limited(&clock)).unwrap();
+            queue.push_all([job("slow", "slow 0"), job("slow", "slow 1")]).unwrap();
+            let mut lease = accept(&queue).unwrap();
+            assert!(accept(&queue).is_none(), "the limit is used up");
+            empty(&disk, &kinds);
+            if kinds[0].1 == b'l' {
+                lease.finish(None).unwrap();
+            } else {
+                queue.damage("slow 0");
+                let _silent = ManuallyDrop::new(lease);
+                clock.advance(Duration::from_secs(3600));
+            }
+            assert_eq!(accept(&queue).unwrap().id(), "slow 1", "{kinds:?}");
+        }
+    }
+
+    #[test]
+    fn a_lost_entry_is_found_after_a_held_job_was_damaged() {
+        let (disk, clock) = (Disk::default(), Clock::manual(SystemTime::UNIX_EPOCH));
+        let queue = Queue::open(&disk.open(&Store::options()).unwrap(), "q", limited(&clock)).unwrap();
+        queue.push_all([job("slow", "slow 0"), job("slow", "slow 1")]).unwrap();
+        let mut lease = accept(&queue).unwrap();
+        assert!(accept(&queue).is_none(), "the limit holds it");
+        queue.damage("slow 1");
+        lease.finish(None).unwrap();
+        assert!(accept(&queue).is_none(), "it is set aside");
+        queue.push(job("k", "a")).unwrap();
+        let key = queue.state_of().keys.ready(Priority::Normal as usize, 2);
+        let entry = entry::encode("q", &key, "nobody");
+        disk.put([&("waterline.ready".to_owned(), key, entry)]);
+        assert_eq!(accept(&queue).unwrap().id(), "a");
+    }
+
+    #[test]
+    fn a_wait_with_a_damaged_record_ends_on_removal() {
+        let (disk, clock) = (Disk::default(), Clock::manual(SystemTime::UNIX_EPOCH));
+        let queue = Queue::open(&disk.open(&Store::options()).unwrap(), "q", limited(&clock)).unwrap();
+        queue
+            .push_all([job("k", "a"), job("k", "b"), job("k", "of a").after(["a"]), job("k", "of b").after(["b"])])
+            .unwrap();
+        queue.damage("a");
+        empty(&disk, &[("waterline.queue", b'o')]);
+        let mut lease = accept(&queue).unwrap();
+        assert!(lease.id() == "b" && accept(&queue).is_none());
+        queue.remove("a").unwrap();
+        assert_eq!(accept(&queue).unwrap().id(), "of a");
+        assert_eq!(queue.state("of b").unwrap(), Some(JobState::Waiting), "its job has not ended");
+        lease.finish(None).unwrap();
+        assert_eq!(queue.state("of b").unwrap(), Some(JobState::Ready));
+    }
+}
