@@ -258,6 +258,10 @@ pub(super) fn a_write_that_pushes_its_own_job_shows_in_the_result(on: &Benches<'
         assert_eq!(call(writes).unwrap(), Some(state));
         lease = bench.claim();
     }
+    let writes = lease.with(|effects| queue.push_with(effects, job("a").delay(HOUR)).map(drop)).unwrap();
+    assert_eq!(writes.finish(None).unwrap(), Some(JobState::Scheduled));
+    bench.clock.advance(HOUR);
+    lease = bench.claim();
     lease.write(|effects| queue.push_with(effects, job("a")).map(drop)).unwrap();
     assert!(lease.is_resubmitted(), "the call that pushes it shows that");
     assert_eq!(lease.finish(None).unwrap(), Some(JobState::Ready));

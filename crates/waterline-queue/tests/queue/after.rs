@@ -367,23 +367,3 @@ fn the_last_job_of_a_batch_survives_a_crash_at_any_write() {
     });
     assert!(lives > 40, "only {lives} writes");
 }
-
-#[test]
-fn a_failed_write_changes_no_waiting_job() {
-    let disk = FaultyStore::new().unwrap();
-    let queue = Queue::open(&disk.store(), "q", options().clock(Clock::manual(noon()))).unwrap();
-    disk.fail(0..1);
-    let batch = || queue.push_batch([job("a"), job("b")], job("end"));
-    assert!(matches!(batch(), Err(QueueError::Store(Error::Store { .. }))));
-    assert_eq!((queue.counts().ready, queue.counts().waiting), (0, 0));
-    batch().unwrap();
-    for left in [1, 0] {
-        let mut lease = queue.accept(Accept::new()).unwrap().unwrap();
-        disk.fail(0..1);
-        lease.finish(None).unwrap_err();
-        assert_eq!(queue.get("end").unwrap().unwrap().waits_for, left + 1);
-        lease.finish(None).unwrap();
-        assert_eq!(queue.get("end").unwrap().unwrap().waits_for, left);
-    }
-    assert_eq!(queue.state("end").unwrap(), READY);
-}

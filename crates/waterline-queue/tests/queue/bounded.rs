@@ -2,14 +2,13 @@
 
 use common::eventually;
 use common::queues::{Bench, MINUTE, SECOND, job, noon, on_store_with, open_anew};
-use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use waterline::testing::FaultyStore;
-use waterline::{Consumer, Error, MemoryJobs, Retry, Store};
+use waterline::{Consumer, Effects, Error, MemoryJobs, Retry};
 use waterline_queue::{
-    Accept, Clock, ConfigError, DrainLimits, JobInfo, JobState, Lease, NewJob, Outcome, PushOutcome, Queue, QueueError,
+    Accept, Clock, ConfigError, DrainLimits, JobState, Lease, NewJob, Outcome, PushOutcome, Queue, QueueError,
     QueueOptions, Retention, Runner, Unique,
 };
 
@@ -105,6 +104,8 @@ fn writes_into_a_full_queue_fail_and_can_be_retried() {
             })
         };
         assert_full(end(&mut lease), 1);
+        let stops = |effects: &mut Effects| effects.add(&done, "a", 1).and(Err(Error::Stopped));
+        assert!(lease.finish_with(stops).is_err() && bench.state("a") == Some(JobState::Running));
         let write = bench.store().write(|effects| bench.queue.push_with(effects, job("c")).map(drop));
         let error = write.unwrap_err();
         assert!(matches!(&error, Error::Refused { .. }), "the store is well: {error:?}");
@@ -233,78 +234,4 @@ fn a_stream_may_skip_jobs_the_hook_refuses() {
         QueueError::from(write.unwrap_err()),
         QueueError::Config(ConfigError::Length { what: "job id", .. })
     ));
-}
-
-/// An operation of a random life, on one of a few ids.
-#[derive(Clone, Debug)]
-enum Op {
-    Push(u8, u8),
-    PushAll(Vec<u8>),
-    Finish,
-    Retry,
-    Remove(u8),
-    Wait,
-}
-
-fn ops() -> impl Strategy<Value = Vec<Op>> {
-    let op = prop_oneof![
-        4 => (0..6u8, 0..3u8).prop_map(|(id, delay)| Op::Push(id, delay)),
-        1 => proptest::collection::vec(0..6u8, 1..4).prop_map(Op::PushAll),
-        2 => Just(Op::Finish),
-        1 => Just(Op::Retry),
-        1 => (0..6u8).prop_map(Op::Remove),
-        1 => Just(Op::Wait),
-    ];
-    proptest::collection::vec(op, 1..60)
-}
-
-fn jobs(queue: &Queue) -> Vec<JobInfo> {
-    let states = [JobState::Scheduled, JobState::Ready, JobState::Running, JobState::Finished, JobState::Dead];
-    states.iter().flat_map(|state| queue.list(*state, None, 99).unwrap()).collect()
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(common::cases(64)))]
-
-    #[test]
-    fn a_push_is_refused_exactly_above_max_waiting(most in 1..4u64, ops in ops()) {
-        let clock = Clock::manual(noon());
-        let options = QueueOptions::default().clock(clock.clone()).max_waiting(most);
-        let queue = Queue::open(&Store::in_memory(), "q", options.retry(Retry::fixed(SECOND).max_attempts(2))).unwrap();
-        let waits = |id: &str| matches!(queue.state(id).unwrap(), Some(JobState::Scheduled | JobState::Ready));
-        let adds = |id: &str| !waits(id) && queue.state(id).unwrap() != Some(JobState::Running);
-        for op in ops {
-            let pushed: Vec<NewJob> = match &op {
-                Op::Push(id, delay) => vec![job(&id.to_string()).delay(u32::from(*delay) * SECOND)],
-                Op::PushAll(ids) => ids.iter().map(|id| job(&id.to_string())).collect(),
-                _ => vec![],
-            };
-            let mut ids: Vec<String> = match &op {
-                Op::Push(id, _) => vec![id.to_string()],
-                Op::PushAll(ids) => ids.iter().map(u8::to_string).collect(),
-                _ => vec![],
-            };
-            ids.sort();
-            ids.dedup();
-            let more = ids.iter().filter(|id| adds(id)).count() as u64;
-            let (before, counts) = (jobs(&queue), queue.counts());
-            let waiting = counts.scheduled + counts.ready;
-            match op {
-                Op::Push(..) | Op::PushAll(_) => match queue.push_all(pushed) {
-                    Ok(_) => prop_assert!(more == 0 || waiting + more <= most),
-                    Err(QueueError::Full { .. }) => {
-                        prop_assert!(more > 0 && waiting + more > most);
-                        prop_assert_eq!(jobs(&queue), before);
-                    }
-                    Err(error) => panic!("{error:?}"),
-                },
-                Op::Finish | Op::Retry => if let Some(mut lease) = queue.accept(Accept::new()).unwrap() {
-                    let ended = if matches!(op, Op::Finish) { lease.finish(None) } else { lease.retry("it fails") };
-                    ended.unwrap();
-                },
-                Op::Remove(id) => drop(queue.remove(id.to_string())),
-                Op::Wait => clock.advance(SECOND),
-            }
-        }
-    }
 }

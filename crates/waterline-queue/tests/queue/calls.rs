@@ -7,28 +7,6 @@ use waterline::{Error, Store};
 use waterline_queue::{Accept, Clock, JobState, Queue, QueueError, QueueOptions};
 
 #[test]
-fn c14_finish_commits_with_the_users_writes() {
-    on_store(|bench| {
-        let table = bench.store().table("rows").unwrap();
-        let mut lease = bench.running("a");
-        let refused = lease.finish_with(|effects| {
-            effects.put(&table, "row", "x")?;
-            Err(Error::Stopped)
-        });
-        assert!(refused.is_err());
-        assert_eq!((bench.state("a"), table.get("row").unwrap()), (Some(JobState::Running), None));
-        let queue = bench.queue.clone();
-        let state = lease.finish_with(|effects| {
-            effects.put(&table, "row", "x")?;
-            queue.push_with(effects, job("next")).map(drop)
-        });
-        assert_eq!(state.unwrap(), Some(JobState::Finished));
-        assert_eq!(table.get("row").unwrap().as_deref(), Some(b"x".as_slice()));
-        assert_eq!(bench.state("next"), Some(JobState::Ready));
-    });
-}
-
-#[test]
 fn a_lost_lease_says_so_even_if_the_disk_fails() {
     let faulty = FaultyStore::new().unwrap();
     let bench = Bench::on(faulty.store(), &Clock::manual(noon()), QueueOptions::default());

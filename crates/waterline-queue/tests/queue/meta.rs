@@ -23,21 +23,6 @@ fn on_store(test: impl Fn(Bench)) {
 }
 
 #[test]
-fn a_job_pushed_in_a_write_has_its_metadata() {
-    on_store(|bench| {
-        bench
-            .store()
-            .write(|effects| {
-                bench.queue.push_with(effects, NewJob::new("k", &7)?.id("a").meta("for", "ann")?)?;
-                bench.queue.push_with(effects, NewJob::new("k", &8)?.id("b")).map(drop)
-            })
-            .unwrap();
-        assert_eq!((bench.meta("a"), bench.meta("b")), (json!({"for": "ann"}), json!({})));
-        assert_eq!((bench.info("a").payload::<u8>().unwrap(), bench.info("b").payload::<u8>().unwrap()), (7, 8));
-    });
-}
-
-#[test]
 fn a_note_commits_with_the_end_of_a_job_or_not_at_all() {
     on_store(|bench| {
         let notes = bench.queue.notes("k").unwrap();

@@ -11,8 +11,8 @@ use waterline::fuzzing::Disk;
 use waterline::testing::FaultyStore;
 use waterline::{Error, Retry, Store};
 use waterline_queue::{
-    Accept, Clock, Counts, DrainLimits, Every, JobState, Lease, NewJob, Outcome, Queue, QueueError, QueueOptions,
-    Retention, Runner, Unique,
+    Accept, Clock, DrainLimits, Every, JobState, Lease, NewJob, Outcome, Queue, QueueError, QueueOptions, Retention,
+    Runner, Unique,
 };
 
 #[track_caller]
@@ -204,23 +204,6 @@ fn m09_empty_and_failed_pushes_register_nothing() {
 }
 
 #[test]
-fn m10_a_push_of_many_jobs_is_one_write() {
-    let (disk, queue, _) = faulty(QueueOptions::default());
-    let jobs = || {
-        let plain = (0..1000).map(|n| job(&n.to_string()));
-        let unique = (0..1000).map(|n| with(&format!("u{n}"), n).unique(Unique::until_done()));
-        plain.chain(unique)
-    };
-    disk.fail(..);
-    assert!(queue.push_all(jobs()).is_err());
-    disk.heal();
-    assert_eq!(queue.counts(), Counts::default(), "all or none");
-    let before = disk.writes();
-    assert_eq!(queue.push_all(jobs()).unwrap().len(), 2000);
-    assert_eq!((disk.writes() - before, queue.counts().ready), (1, 2000));
-}
-
-#[test]
 fn m13_q07_q25_a_claim_is_durable_before_the_job_runs() {
     in_lives(|mut bench| {
         bench.push(job("a"));
@@ -235,25 +218,6 @@ fn m13_q07_q25_a_claim_is_durable_before_the_job_runs() {
         leak(lease);
         bench = bench.next_life();
         assert_eq!((bench.state("a"), bench.info("a").crashes), (Some(JobState::Scheduled), 2), "after a back-off");
-    });
-}
-
-#[test]
-fn m29_one_write_pushes_into_several_queues() {
-    on_store(|bench| {
-        let other = bench.database.open("other", bench.options.clone()).unwrap();
-        let push = |is_good: bool| {
-            let written = bench.store().write(|effects| {
-                bench.queue.push_with(effects, job("a"))?;
-                other.push_with(effects, job("b"))?;
-                if is_good { Ok(()) } else { Err(Error::Stopped) }
-            });
-            written.is_ok()
-        };
-        assert!(!push(false));
-        assert_eq!((bench.queue.counts().ready, other.counts().ready), (0, 0));
-        assert!(push(true));
-        assert_eq!((bench.queue.counts().ready, other.counts().ready), (1, 1));
     });
 }
 
@@ -277,27 +241,6 @@ fn q01_generated_ids_stay_unique_after_crashes() {
             bench = bench.next_life();
         }
         assert_eq!(ids.len(), count);
-    });
-}
-
-#[test]
-fn q40_a_job_spawns_others_and_gathers_their_results() {
-    on_store(|bench| {
-        let (all, children) = (bench.queue.clone(), bench.queue.clone());
-        bench.push(NewJob::new("sum", &3).unwrap().id("sum"));
-        let summary = Runner::builder(&bench.queue)
-            .on_transactional("sum", move |_, parts: u64, effects| {
-                for n in 0..parts {
-                    children.push_with(effects, NewJob::new("part", &n)?.id(format!("part {n}")))?;
-                }
-                Ok(Outcome::Done)
-            })
-            .on("part", |_, n: u64| Ok(Outcome::DoneWith((n * 10).into())))
-            .drain(DrainLimits::default())
-            .unwrap();
-        assert_eq!(summary.finished, 4, "{summary}");
-        let data = (0..3).map(|n| all.get(format!("part {n}")).unwrap().unwrap().data.unwrap());
-        assert_eq!(data.map(|data| data.as_u64().unwrap()).sum::<u64>(), 30);
     });
 }
 

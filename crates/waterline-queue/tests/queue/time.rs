@@ -116,19 +116,3 @@ fn errors_about_a_job_name_its_queue() {
         assert!(error.to_string().contains("the queue \"q\""), "{error}");
     }
 }
-
-#[test]
-fn finish_returns_the_state_after_a_job_pushes_itself() {
-    on_store(|bench| {
-        let again = |delay: Duration| {
-            let mut lease = bench.running("a");
-            lease.finish_with(|all| bench.queue.push_with(all, job("a").delay(delay)).map(drop)).unwrap()
-        };
-        assert_eq!(again(SECOND), Some(JobState::Scheduled));
-        bench.clock.advance(SECOND);
-        bench.finish("a");
-        assert_eq!(again(Duration::ZERO), Some(JobState::Ready));
-        bench.finish("a");
-        assert_eq!(bench.running("a").finish_with(|_| Ok(())).unwrap(), Some(JobState::Finished));
-    });
-}

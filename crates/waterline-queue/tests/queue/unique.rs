@@ -1,21 +1,17 @@
 //! Unique, needless and expiring jobs: in writes, and over crashes.
 
 use common::every_write::{DEATHS, Trial, every_write};
-use common::queues::{Bench, DAY, MINUTE, SECOND, in_lives, job, noon, on_store};
+use common::queues::{DAY, MINUTE, SECOND, job, noon, on_store};
 use serde_json::json;
 use waterline::fuzzing::Disk;
-use waterline::{Error, Retry, Store};
+use waterline::{Error, Store};
 use waterline_queue::{
-    Accept, Clock, ConfigError, NewJob, PushOutcome, Queue, QueueError, QueueOptions, Retention, Skipped, Unique,
+    Accept, Clock, ConfigError, NewJob, PushOutcome, Queue, QueueError, QueueOptions, Retention, Unique,
 };
 
 /// A job whose twins have the same page.
 fn page(id: &str, page: &str, unique: Unique) -> NewJob {
     NewJob::new("page", &json!({ "page": page, "by": id })).unwrap().id(id).unique(unique.ignoring(["by"]))
-}
-
-fn until_claimed(id: &str) -> NewJob {
-    page(id, "/", Unique::until_claimed())
 }
 
 fn until_done(id: &str) -> NewJob {
@@ -24,31 +20,6 @@ fn until_done(id: &str) -> NewJob {
 
 fn executed(id: &str) -> NewJob {
     NewJob::new("page", "/").unwrap().id(id).skip_if_executed()
-}
-
-fn duplicate(of: &str) -> PushOutcome {
-    PushOutcome::Duplicate(of.to_owned())
-}
-
-fn skipped(bench: &Bench, id: &str) -> Option<Skipped> {
-    bench.info(id).skipped
-}
-
-#[test]
-fn until_done_refuses_twins_through_failures_and_crashes() {
-    in_lives(|mut bench| {
-        bench.push(until_done("a").retry(Retry::fixed(SECOND).max_attempts(3)));
-        let mut lease = bench.claim();
-        assert_eq!(bench.push(until_done("b")), duplicate("a"));
-        lease.retry("not yet").unwrap();
-        assert_eq!(bench.push(until_done("b")), duplicate("a"));
-        bench.clock.advance(SECOND);
-        let _lost = std::mem::ManuallyDrop::new(bench.claim());
-        bench = bench.next_life();
-        assert_eq!(bench.push(until_done("b")), duplicate("a"), "the process died, and the job waits again");
-        bench.claim().finish(None).unwrap();
-        assert_eq!(bench.push(until_done("b")), PushOutcome::Added);
-    });
 }
 
 #[test]
@@ -70,35 +41,6 @@ fn q29_a_refused_job_registers_nothing() {
         });
         assert!(given_up.is_err());
         assert_eq!(bench.push(page("d", "/c", Unique::until_done())), PushOutcome::Added);
-    });
-}
-
-#[test]
-fn m11_twins_in_a_user_write_are_one_job() {
-    on_store(|bench| {
-        let pushed = bench.queue.push_all([until_claimed("a"), until_claimed("b"), until_claimed("c")]).unwrap();
-        let outcomes: Vec<_> = pushed.into_iter().map(|pushed| pushed.outcome).collect();
-        assert_eq!(outcomes, [PushOutcome::Added, duplicate("a"), duplicate("a")]);
-        bench.store().write(|effects| bench.queue.push_with(effects, until_claimed("d")).map(drop)).unwrap();
-        assert_eq!((bench.queue.counts().ready, bench.state("d")), (1, None));
-    });
-}
-
-#[test]
-fn p09_a_failed_or_crashed_run_skips_no_twin() {
-    in_lives(|mut bench| {
-        for id in ["a", "b"] {
-            bench.push(executed(id).retry(Retry::fixed(SECOND).max_attempts(2)));
-        }
-        let _lost = std::mem::ManuallyDrop::new(bench.claim());
-        bench = bench.next_life();
-        let mut b = bench.claim();
-        assert_eq!(b.id(), "b");
-        b.retry("not yet").unwrap();
-        assert_eq!(bench.claim_all(), ["a"], "nothing has succeeded so far");
-        bench.clock.advance(SECOND);
-        assert_eq!(bench.claim_all(), ["b"], "the next attempt of a job is never skipped");
-        assert_eq!(skipped(&bench, "b"), None);
     });
 }
 

@@ -3,7 +3,6 @@
 
 mod crash;
 mod damaged;
-mod limits;
 mod lives;
 mod many;
 mod mixed;
