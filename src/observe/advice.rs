@@ -47,7 +47,7 @@ impl Status {
     }
 
     fn movement(&self) -> Advice {
-        let (mut verdict, mut help) = of_blocked(&self.blocked);
+        let (reason, mut verdict, mut help) = of_blocked(&self.blocked);
         let mut sentence = self.reason().to_string();
         if let Some(time) = self.source_fails_for {
             if time < SOURCE_PATIENCE {
@@ -67,54 +67,68 @@ impl Status {
                 (verdict, help) = (Verdict::Waits, ended);
             }
         }
-        Advice { reason: self.blocked.word(), verdict, sentence, help }
+        Advice { reason, verdict, sentence, help }
     }
 }
 
-/// The table of the reasons: who acts, and what helps. The page `operating` has the same rows.
-fn of_blocked(blocked: &Blocked) -> (Verdict, &'static str) {
+impl Blocked {
+    /// Returns the stable word for the reason. The sentence says the rest.
+    pub(super) fn word(&self) -> &'static str {
+        of_blocked(self).0
+    }
+}
+
+/// The table of the reasons: the word, who acts, and what helps. The page `operating` has the same
+/// rows.
+fn of_blocked(blocked: &Blocked) -> (&'static str, Verdict, &'static str) {
+    use Verdict::{GoesWell, NeedsYou, Waits};
     match blocked {
-        Blocked::No | Blocked::CaughtUp => (Verdict::GoesWell, ""),
+        Blocked::No => ("no", GoesWell, ""),
+        Blocked::CaughtUp => ("caught_up", GoesWell, ""),
         Blocked::Running { .. } => {
-            (Verdict::Waits, "The watermark moves when it ends. If it never does, find out what it waits for.")
+            ("running", Waits, "The watermark moves when it ends. If it never does, find out what it waits for.")
         }
         Blocked::Overdue { .. } => {
-            (Verdict::NeedsYou, "Only its own code can end it. If it hangs for good, start the program again.")
+            ("overdue", NeedsYou, "Only its own code can end it. If it hangs for good, start the program again.")
         }
         Blocked::Retrying { .. } => {
-            (Verdict::Waits, "It is tried again by itself. Remove the cause that the error names.")
+            ("retrying", Waits, "It is tried again by itself. Remove the cause that the error names.")
         }
-        Blocked::Deferred { .. } => (Verdict::Waits, "It is tried again by itself."),
-        Blocked::Alone { .. } => (Verdict::Waits, "It goes on by itself, with one job at a time for now."),
-        Blocked::Threads { .. } => (Verdict::NeedsYou, "See what the threads do, with a debugger or a profiler."),
-        Blocked::Looking { .. } => (Verdict::Waits, "It goes on as soon as the source answers."),
+        Blocked::Deferred { .. } => ("deferred", Waits, "It is tried again by itself."),
+        Blocked::Alone { .. } => ("alone", Waits, "It goes on by itself, with one job at a time for now."),
+        Blocked::Threads { .. } => ("threads", NeedsYou, "See what the threads do, with a debugger or a profiler."),
+        Blocked::Looking { .. } => ("looking", Waits, "It goes on as soon as the source answers."),
         // In the first minute the verdict is `Waits`: see `movement`.
-        Blocked::Missing { .. } => (Verdict::NeedsYou, "The source is asked again by itself, or now."),
+        Blocked::Missing { .. } => ("missing", NeedsYou, "The source is asked again by itself, or now."),
         Blocked::Source { .. } => (
-            Verdict::NeedsYou,
+            "source",
+            NeedsYou,
             "The source is asked again by itself, or now. If it never answers, give its client a timeout.",
         ),
-        Blocked::SourceWaits { .. } => (Verdict::Waits, "The source is asked again by itself, or now."),
-        Blocked::Progress { .. } => (Verdict::NeedsYou, "Make room on the disk, or repair the database."),
-        Blocked::AheadOfSource { .. } => (Verdict::NeedsYou, "Nothing runs before the source is the one that it was."),
-        Blocked::Upstream { .. } => (Verdict::Waits, "See what the stage before it waits for."),
+        Blocked::SourceWaits { .. } => ("source_waits", Waits, "The source is asked again by itself, or now."),
+        Blocked::Progress { .. } => ("progress", NeedsYou, "Make room on the disk, or repair the database."),
+        Blocked::AheadOfSource { .. } => {
+            ("ahead_of_source", NeedsYou, "Nothing runs before the source is the one that it was.")
+        }
+        Blocked::Upstream { .. } => ("upstream", Waits, "See what the stage before it waits for."),
         Blocked::LogFull { ended: true, .. } => {
-            (Verdict::NeedsYou, "Start the stage behind the log again: it has ended.")
+            ("log_full", NeedsYou, "Start the stage behind the log again: it has ended.")
         }
         Blocked::LogFull { behind: None, .. } => {
-            (Verdict::Waits, "Name the consumers behind the log in the program, or let it trim the log.")
+            ("log_full", Waits, "Name the consumers behind the log in the program, or let it trim the log.")
         }
-        Blocked::LogFull { .. } => (Verdict::Waits, "See what the stage behind the log waits for."),
-        Blocked::InUse { .. } => (Verdict::Waits, "It is the standby. It takes over by itself."),
-        Blocked::Paused => (Verdict::NeedsYou, "An operator or the program has paused it. Resume it."),
-        Blocked::Held { .. } => (Verdict::NeedsYou, "The progress decides when it goes on."),
-        Blocked::Leaving { .. } => (Verdict::NeedsYou, "If it hangs for good, start the program again."),
+        Blocked::LogFull { .. } => ("log_full", Waits, "See what the stage behind the log waits for."),
+        Blocked::InUse { .. } => ("in_use", Waits, "It is the standby. It takes over by itself."),
+        Blocked::Paused => ("paused", NeedsYou, "An operator or the program has paused it. Resume it."),
+        Blocked::Held { .. } => ("held", NeedsYou, "The progress decides when it goes on."),
+        Blocked::Leaving { .. } => ("leaving", NeedsYou, "If it hangs for good, start the program again."),
         // If the job is not the cause, skipping it would only lose it.
         Blocked::Halted { .. } if !blocked.is_halt_of_job() => {
-            (Verdict::NeedsYou, "Remove the cause and start the consumer again.")
+            ("halted", NeedsYou, "Remove the cause and start the consumer again.")
         }
         Blocked::Halted { .. } => (
-            Verdict::NeedsYou,
+            "halted",
+            NeedsYou,
             "Remove the cause and start the consumer again. Or skip the job once the program has let go of the consumer.",
         ),
     }

@@ -36,33 +36,6 @@ impl Blocked {
     pub fn is_halt_of_job(&self) -> bool {
         matches!(self, Self::Halted { index, error } if is_halt_of_job(*index, error))
     }
-
-    /// Returns the stable word for the reason. The sentence says the rest.
-    pub(super) fn word(&self) -> &'static str {
-        match self {
-            Self::No => "no",
-            Self::CaughtUp => "caught_up",
-            Self::Running { .. } => "running",
-            Self::Overdue { .. } => "overdue",
-            Self::Retrying { .. } => "retrying",
-            Self::Deferred { .. } => "deferred",
-            Self::Threads { .. } => "threads",
-            Self::Missing { .. } => "missing",
-            Self::Looking { .. } => "looking",
-            Self::Source { .. } => "source",
-            Self::SourceWaits { .. } => "source_waits",
-            Self::Progress { .. } => "progress",
-            Self::AheadOfSource { .. } => "ahead_of_source",
-            Self::Upstream { .. } => "upstream",
-            Self::LogFull { .. } => "log_full",
-            Self::Alone { .. } => "alone",
-            Self::InUse { .. } => "in_use",
-            Self::Paused => "paused",
-            Self::Held { .. } => "held",
-            Self::Leaving { .. } => "leaving",
-            Self::Halted { .. } => "halted",
-        }
-    }
 }
 
 impl Status {

@@ -40,9 +40,8 @@ impl QueueStatus {
     /// ```
     #[must_use]
     pub fn advice(&self) -> Vec<Advice> {
-        let (verdict, help) = self.of_waits();
-        let sentence = self.why();
-        let first = advice(self.waits.word(), verdict, sentence, help);
+        let (reason, verdict, help) = self.of_waits();
+        let first = advice(reason, verdict, self.why(), help);
         let dead = "Remove the cause that their errors name, then requeue them, or remove them.";
         let damaged = "Look at the disk, and remove them.";
         let others = [
@@ -99,42 +98,47 @@ impl QueueStatus {
         Some(advice("stuck", Verdict::NeedsYou, sentence, help))
     }
 
-    /// The table of the reasons: who acts, and what helps. The page `operating` has the same rows.
-    fn of_waits(&self) -> (Verdict, &'static str) {
+    /// The table of the reasons: the word, who acts, and what helps. The page `operating` has the
+    /// same rows.
+    pub(super) fn of_waits(&self) -> (&'static str, Verdict, &'static str) {
+        use Verdict::{GoesWell, NeedsYou, Waits as Wait};
         match &self.waits {
-            Waits::No if self.vantage == Vantage::Beside => {
-                (Verdict::Waits, "If its process has died, start it again.")
-            }
-            Waits::No | Waits::NothingReady { .. } => (Verdict::GoesWell, ""),
+            Waits::No if self.vantage == Vantage::Beside => ("no", Wait, "If its process has died, start it again."),
+            Waits::No => ("no", GoesWell, ""),
+            Waits::NothingReady { .. } => ("nothing_ready", GoesWell, ""),
             Waits::OtherKinds if self.is_untaken_for_good() => {
-                (Verdict::NeedsYou, "Start a worker that has a handler for them, or cancel them.")
+                ("other_kinds", NeedsYou, "Start a worker that has a handler for them, or cancel them.")
             }
-            Waits::OtherKinds => (Verdict::Waits, "If no worker takes them, start one."),
+            Waits::OtherKinds => ("other_kinds", Wait, "If no worker takes them, start one."),
             Waits::Idle { free: Some(0), .. } => {
-                (Verdict::NeedsYou, "If the other queues of these workers have none, start the workers again.")
+                ("idle", NeedsYou, "If the other queues of these workers have none, start the workers again.")
             }
             Waits::Idle { .. } => (
-                Verdict::NeedsYou,
+                "idle",
+                NeedsYou,
                 "See what the workers log: a gate may be closed, or they cannot write to the database.",
             ),
-            Waits::Paused { left: None } => (Verdict::NeedsYou, "An operator or the program has paused it. Resume it."),
-            Waits::Paused { left: Some(_) } => (Verdict::Waits, "It goes on by itself when the pause is over."),
-            Waits::Gate { .. } => (Verdict::Waits, "It goes on by itself when the program opens the gate."),
-            Waits::Limited { .. } => (Verdict::Waits, "It goes on by itself. If it is too slow, raise the limit."),
-            Waits::Busy { .. } => (Verdict::Waits, "It goes on as jobs end."),
+            Waits::Paused { left: None } => {
+                ("paused", NeedsYou, "An operator or the program has paused it. Resume it.")
+            }
+            Waits::Paused { left: Some(_) } => ("paused", Wait, "It goes on by itself when the pause is over."),
+            Waits::Gate { .. } => ("gate", Wait, "It goes on by itself when the program opens the gate."),
+            Waits::Limited { .. } => ("limited", Wait, "It goes on by itself. If it is too slow, raise the limit."),
+            Waits::Busy { .. } => ("busy", Wait, "It goes on as jobs end."),
             Waits::StandsStill { .. } => (
-                Verdict::NeedsYou,
+                "stands_still",
+                NeedsYou,
                 "Find out what that job waits for. To free its slot, start its process again; to cancel it is enough if \
                  its handler is a future, or looks at is_stopping.",
             ),
-            Waits::Alone { .. } => (Verdict::Waits, "It goes on by itself when that job has ended."),
+            Waits::Alone { .. } => ("alone", Wait, "It goes on by itself when that job has ended."),
             Waits::NoWorker => match self.vantage {
-                Vantage::Whole => (Verdict::NeedsYou, "Start a runner in the program."),
-                Vantage::Shared if self.due_for() >= UNTAKEN => (Verdict::NeedsYou, "Start a worker for its kind."),
-                Vantage::Shared => (Verdict::Waits, "If no worker takes them, start one."),
-                Vantage::Beside => (Verdict::Waits, "If no runner runs, start one."),
+                Vantage::Whole => ("no_worker", NeedsYou, "Start a runner in the program."),
+                Vantage::Shared if self.due_for() >= UNTAKEN => ("no_worker", NeedsYou, "Start a worker for its kind."),
+                Vantage::Shared => ("no_worker", Wait, "If no worker takes them, start one."),
+                Vantage::Beside => ("no_worker", Wait, "If no runner runs, start one."),
             },
-            Waits::StoreFails { .. } => (Verdict::NeedsYou, "Make room on the disk, or repair the database."),
+            Waits::StoreFails { .. } => ("store_fails", NeedsYou, "Make room on the disk, or repair the database."),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use crate::group::status::GroupStatus;
 use crate::notify::watchers::QueueChange;
-use crate::status::{QueueStatus, StuckSlots, UntakenKind, Waits};
+use crate::status::{QueueStatus, StuckSlots, UntakenKind};
 use crate::subscription::Seen;
 use crate::types::ended::AttemptEnd;
 use crate::types::info::{JobInfo, PeriodicInfo};
@@ -117,7 +117,7 @@ fields!(QueueStatus, of:
     counts = of.counts,
     oldest_ready = of.oldest_ready.as_ref().map(|(id, _)| id),
     oldest_ready_for = of.oldest_ready.as_ref().map(|(_, age)| long(*age)),
-    waits = of.waits.word(),
+    waits = of.of_waits().0,
     unknown_kinds = of.unknown_kinds,
     untaken = of.untaken,
     stuck = of.stuck,
@@ -197,25 +197,6 @@ impl Serialize for PushOutcome {
 impl Serialize for LimitOf {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
-    }
-}
-
-impl Waits {
-    pub(super) fn word(&self) -> &'static str {
-        match self {
-            Self::No => "no",
-            Self::NothingReady { .. } => "nothing_ready",
-            Self::Paused { .. } => "paused",
-            Self::Gate { .. } => "gate",
-            Self::Limited { .. } => "limited",
-            Self::OtherKinds => "other_kinds",
-            Self::Busy { .. } => "busy",
-            Self::StandsStill { .. } => "stands_still",
-            Self::Alone { .. } => "alone",
-            Self::NoWorker => "no_worker",
-            Self::Idle { .. } => "idle",
-            Self::StoreFails { .. } => "store_fails",
-        }
     }
 }
 
