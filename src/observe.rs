@@ -13,6 +13,8 @@ pub(crate) mod events;
 #[cfg(feature = "metrics")]
 pub(crate) mod metrics;
 pub(crate) mod observers;
+#[cfg(test)]
+mod page;
 mod sentences;
 mod serialized;
 pub(crate) mod spans;

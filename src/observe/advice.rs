@@ -138,6 +138,7 @@ fn of_blocked(blocked: &Blocked) -> (&'static str, Verdict, &'static str) {
 pub(super) mod tests {
     use super::*;
     use crate::base::Index;
+    use crate::observe::page;
     use crate::observe::status::SourceCalls;
     use Verdict::{GoesWell, NeedsYou, Waits};
 
@@ -236,6 +237,56 @@ pub(super) mod tests {
             assert_eq!(old.advice()[0].sentence, format!("{blocked} (for 75s; lag 59)"));
             let unseen = Status { head: None, ..old };
             assert!(unseen.advice()[0].sentence.ends_with("(for 75s; lag unknown)"));
+        }
+    }
+
+    #[test]
+    fn the_page_says_what_the_library_says_of_each_reason() {
+        let millis = |retry_in| Some(Duration::from_millis(retry_in));
+        let calls = |blocked: &Blocked| match blocked {
+            Blocked::Missing { .. } => SourceCalls { retry_in: millis(300), ..SourceCalls::default() },
+            Blocked::Source { .. } => {
+                SourceCalls { made: 31, failed: 5, retry_in: millis(1_640), ..SourceCalls::default() }
+            }
+            _ => SourceCalls::default(),
+        };
+        let said = |(blocked, time): (Blocked, Duration)| {
+            let status = Status { source: calls(&blocked), ..waiting(blocked, time) };
+            let Advice { verdict, sentence, help, .. } = status.movement();
+            (page::name(&status.blocked), sentence, page::ACTS[verdict as usize], help)
+        };
+        let times = |(blocked, _): (Blocked, _)| [Duration::ZERO, SOURCE_PATIENCE].map(|time| (blocked.clone(), time));
+        let said: Vec<page::Said> = reasons().into_iter().flat_map(times).map(said).collect();
+        let names = said.iter().map(|(name, ..)| name.clone()).collect();
+        assert_eq!(page::variants(include_str!("status.rs"), "Blocked"), names, "each has a sample");
+        let page = include_str!("../../docs/operating.md");
+        let differ = |page: &str| Vec::from_iter(page::differ(page, "## What to do when a stream waits", &said));
+        assert_eq!(differ(page), [""; 0]);
+        for (here, there, differs) in [
+            ("| `Held` |", "| `Hold` |", &["Held", "Hold"][..]),
+            ("| `Paused` |", "| `Held` |", &["Held", "Paused"]),
+            ("the consumer is paused; resume it to go on", "the consumer is paused; resume it", &["Paused"]),
+            ("The progress decides when it goes on.", "Wait.", &["Held"]),
+            ("| nobody | |", "| nobody | Wait. |", &["CaughtUp", "No"]),
+            ("| you | See what the threads do", "| itself | See what the threads do", &["Threads"]),
+            (
+                "| itself, or you after a minute | The source is asked again by itself, or now. Bring",
+                "| you | The source is asked again by itself, or now. Bring",
+                &["Missing"],
+            ),
+        ] {
+            assert_eq!(differ(&page.replace(here, there)), differs, "{there}");
+        }
+        let plain = page.replace('\n', " ");
+        let ended = Status { state: State::Finished, ..waiting(Blocked::No, Duration::ZERO) };
+        let held = Status {
+            ended_upstream: Some("fetch".to_owned()),
+            ..waiting(Blocked::Upstream { index: 7 }, Duration::ZERO)
+        };
+        for help in
+            [&ended, &held, &Status { parked: 3, ..held.clone() }].map(|status| status.advice().pop().unwrap().help)
+        {
+            assert!(plain.contains(help), "{help}");
         }
     }
 

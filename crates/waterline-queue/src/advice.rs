@@ -5,6 +5,10 @@ use std::time::Duration;
 use waterline::seam::advice;
 use waterline::{Advice, Verdict};
 
+#[cfg(test)]
+#[path = "../../../src/observe/page.rs"]
+mod page;
+
 impl QueueStatus {
     /// Returns the verdict on the queue: the worst of [`advice`](Self::advice).
     ///
@@ -190,73 +194,130 @@ mod tests {
     use crate::types::job::Counts;
     use crate::types::limit::LimitOf;
 
-    /// Each reason, from each vantage point.
-    #[test]
-    fn each_reason_has_its_verdict_and_help() {
-        use Vantage::{Beside, Shared, Whole};
+    const SECOND: Duration = Duration::from_secs(1);
+    const VANTAGES: [Vantage; 3] = [Vantage::Whole, Vantage::Beside, Vantage::Shared];
+
+    /// Each reason, with its verdict in its only process, beside it, and in one of many.
+    fn reasons() -> Vec<(Waits, [Verdict; 3])> {
         use Verdict::{GoesWell, NeedsYou, Waits as Wait};
-        let (since, second) = (Duration::from_secs(3), Duration::from_secs(1));
-        let limited = Waits::Limited { limit: LimitOf::Queue, held: 1, left: None };
-        let busy = Waits::Busy { slots: 1, since, oldest: "a".to_owned() };
-        let alone = Waits::Alone { runs: true, since, oldest: "a".to_owned() };
-        let (slots, workers, worker, oldest, kind, no_end) = (1, None, None, "a".to_owned(), "k".to_owned(), since);
-        let still = Waits::StandsStill { slots, workers, worker, oldest, kind, since, no_end };
-        let fails = Waits::StoreFails { error: "no".to_owned(), since };
-        for (waits, of_each) in [
+        let (since, second) = (SECOND * 40, SECOND);
+        let oldest = || "~7".to_owned();
+        let (workers, worker, kind, no_end) = (Some(2), Some("w1".to_owned()), "k".to_owned(), SECOND * 660);
+        let still =
+            Waits::StandsStill { slots: 16, workers, worker, oldest: oldest(), kind, since: SECOND * 725, no_end };
+        vec![
             (Waits::No, [GoesWell, Wait, GoesWell]),
-            (Waits::NothingReady { due_in: None }, [GoesWell; 3]),
+            (Waits::NothingReady { due_in: Some(second) }, [GoesWell; 3]),
             (Waits::OtherKinds, [NeedsYou, Wait, Wait]),
-            (Waits::Idle { workers: 2, free: Some(3) }, [NeedsYou; 3]),
+            (Waits::Idle { workers: 2, free: Some(6) }, [NeedsYou; 3]),
+            (Waits::Idle { workers: 2, free: Some(0) }, [NeedsYou; 3]),
             (Waits::Paused { left: None }, [NeedsYou; 3]),
             (Waits::Paused { left: Some(second) }, [Wait; 3]),
             (Waits::Gate { name: "disk".to_owned(), since }, [Wait; 3]),
-            (limited, [Wait; 3]),
-            (busy, [Wait; 3]),
+            (Waits::Limited { limit: LimitOf::Key("ann".to_owned()), held: 7, left: None }, [Wait; 3]),
+            (Waits::Busy { slots: 8, since, oldest: oldest() }, [Wait; 3]),
             (still, [NeedsYou; 3]),
-            (alone, [Wait; 3]),
+            (Waits::Alone { runs: true, since, oldest: oldest() }, [Wait; 3]),
             (Waits::NoWorker, [NeedsYou, Wait, Wait]),
-            (fails, [NeedsYou; 3]),
-        ] {
-            for (vantage, verdict) in [Whole, Beside, Shared].into_iter().zip(of_each) {
+            (Waits::StoreFails { error: "no".to_owned(), since }, [NeedsYou; 3]),
+        ]
+    }
+
+    #[test]
+    fn each_reason_has_its_verdict_and_help() {
+        for (waits, of_each) in reasons() {
+            for (vantage, verdict) in VANTAGES.into_iter().zip(of_each) {
                 let status = QueueStatus { vantage, ..status(waits.clone()) };
                 let advice = &status.advice()[0];
                 assert_eq!((advice.verdict, status.verdict()), (verdict, verdict), "{waits:?} {vantage:?}");
-                assert_eq!(advice.help.is_empty(), verdict == GoesWell, "{waits:?} {vantage:?}");
+                assert_eq!(advice.help.is_empty(), verdict == Verdict::GoesWell, "{waits:?} {vantage:?}");
                 assert_eq!(advice.sentence, status.sentence());
             }
         }
         let old = Some(("a".to_owned(), UNTAKEN));
-        let untaken = QueueStatus { vantage: Shared, oldest_ready: old, ..status(Waits::NoWorker) };
-        assert_eq!(untaken.verdict(), NeedsYou);
+        let untaken = QueueStatus { vantage: Vantage::Shared, oldest_ready: old, ..status(Waits::NoWorker) };
+        assert_eq!(untaken.verdict(), Verdict::NeedsYou);
         assert!(untaken.sentence().ends_with("has a job that was due 60s ago, and no worker is heard of"));
     }
 
     #[test]
-    fn leftovers_need_an_operator_though_the_queue_runs() {
-        let running = status(Waits::No);
-        let of = |counts: Counts, kinds: &[&str]| {
-            let unknown_kinds = kinds.iter().map(|kind| (*kind).to_owned()).collect();
-            let advice = QueueStatus { counts, unknown_kinds, ..running.clone() }.advice();
-            let others: Vec<_> = advice[1..].iter().map(|other| (other.reason, other.sentence.clone())).collect();
-            assert!(others.is_empty() || worst(&advice, |_| true) == Verdict::NeedsYou);
-            others
+    fn the_page_says_what_the_library_says_of_each_reason() {
+        let said = |name: String, sentence: &str, advice: &Advice| {
+            let sentence = sentence.trim_start_matches("the queue \"mail\" ").to_owned();
+            (name, sentence, page::ACTS[advice.verdict as usize], advice.help)
         };
-        assert_eq!(of(Counts::default(), &[]), []);
-        assert_eq!(of(Counts::default(), &["mial"]), [], "its jobs have gone");
-        let dead = "11 dead jobs, which nothing runs any more".to_owned();
-        assert_eq!(of(Counts { dead: 11, ..Counts::default() }, &[]), [("dead", dead)]);
-        let damaged = "1 damaged job, which nothing runs any more".to_owned();
-        assert_eq!(of(Counts { damaged: 1, ..Counts::default() }, &[]), [("damaged", damaged)]);
-        let unknown =
-            "jobs of the kind \"mial\" were pushed, for which its runner has no handler: add one, or correct the kind";
-        assert_eq!(of(Counts { ready: 1, ..Counts::default() }, &["mial"]), [("unknown_kinds", unknown.to_owned())]);
-        let stuck = Some(StuckSlots { slots: 2, first: "h0".to_owned(), since: Duration::from_secs(40) });
-        let advice = QueueStatus { stuck, ..running }.advice();
-        let sentence = "2 slots have jobs that were removed or taken back and do not end, \"h0\" for 40.0s";
-        assert_eq!((advice[1].reason, advice[1].verdict, &*advice[1].sentence), ("stuck", Verdict::NeedsYou, sentence));
+        let mut waits = Vec::new();
+        for (reason, _) in reasons() {
+            for (vantage, due) in VANTAGES.into_iter().flat_map(|vantage| [0, 75].map(|due| (vantage, due))) {
+                let untaken = if reason == Waits::OtherKinds { untaken() } else { Vec::new() };
+                let oldest_ready = Some(("a".to_owned(), SECOND * due));
+                let status = QueueStatus { vantage, oldest_ready, untaken, ..status(reason.clone()) };
+                waits.push(said(page::name(&reason), &status.sentence(), &status.advice()[0]));
+            }
+        }
+        let names = waits.iter().map(|(name, ..)| name.clone()).collect();
+        assert_eq!(page::variants(include_str!("status.rs"), "Waits"), names, "each has a sample");
+        let mut left_over = Vec::new();
+        for (workers, lease_left) in [(2, SECOND * 15), (0, Duration::ZERO)] {
+            let silent = SilentWorker { name: "w1".to_owned(), jobs: 3, silent_for: SECOND * 45, lease_left };
+            let status = QueueStatus {
+                counts: Counts { dead: 11, damaged: 1, ..Counts::default() },
+                unknown_kinds: vec!["mial".to_owned()],
+                untaken: untaken(),
+                stuck: Some(StuckSlots { slots: 2, first: "h0".to_owned(), since: SECOND * 40 }),
+                ..shared(Waits::No, workers, vec![silent])
+            };
+            let advice = status.advice();
+            left_over.extend(advice[1..].iter().map(|one| said(one.reason.to_owned(), &one.sentence, one)));
+        }
+        let page = include_str!("../../../docs/operating.md");
+        let differ = |page: &str| {
+            let tables = [("## What to do when a queue waits", &waits), ("What is left over is a second", &left_over)];
+            tables.into_iter().flat_map(|(heading, said)| page::differ(page, heading, said)).collect::<Vec<_>>()
+        };
+        assert_eq!(differ(page), [""; 0]);
+        for (here, there, differs) in [
+            ("| `Gate` |", "| `Door` |", &["Door", "Gate"][..]),
+            ("11 dead jobs, which nothing", "11 dead jobs that nothing", &["dead"]),
+            ("If no runner runs, start one.", "Wait.", &["NoWorker"]),
+            ("| you | See what the workers log", "| itself | See what the workers log", &["Idle"]),
+        ] {
+            assert_eq!(differ(&page.replace(here, there)), differs, "{there}");
+        }
     }
 
-    const SECOND: Duration = Duration::from_secs(1);
+    #[test]
+    fn leftovers_need_an_operator_though_the_queue_runs() {
+        let running = || status(Waits::No);
+        let of = |counts| QueueStatus { counts, ..running() };
+        let mial = || vec!["mial".to_owned()];
+        let stuck = StuckSlots { slots: 2, first: "h0".to_owned(), since: SECOND * 40 };
+        for (status, says) in [
+            (running(), &[][..]),
+            // Its jobs have gone.
+            (QueueStatus { unknown_kinds: mial(), ..running() }, &[]),
+            (of(Counts { dead: 11, ..Counts::default() }), &["11 dead jobs, which nothing runs any more"]),
+            (of(Counts { damaged: 1, ..Counts::default() }), &["1 damaged job, which nothing runs any more"]),
+            (
+                QueueStatus { unknown_kinds: mial(), ..of(Counts { ready: 1, ..Counts::default() }) },
+                &[
+                    "jobs of the kind \"mial\" were pushed, for which its runner has no handler: add one, or correct the kind",
+                ],
+            ),
+            (
+                QueueStatus { stuck: Some(stuck), ..running() },
+                &["2 slots have jobs that were removed or taken back and do not end, \"h0\" for 40.0s"],
+            ),
+        ] {
+            let others = status.advice().split_off(1);
+            assert_eq!(others.iter().map(|other| &*other.sentence).collect::<Vec<_>>(), says);
+            assert!(others.iter().all(|other| other.verdict == Verdict::NeedsYou), "{others:?}");
+        }
+    }
+
+    fn untaken() -> Vec<UntakenKind> {
+        vec![UntakenKind { kind: "receipt".to_owned(), jobs: 40 }]
+    }
 
     /// A queue that many processes share, with this many workers of two slots.
     fn shared(waits: Waits, workers: usize, silent: Vec<SilentWorker>) -> QueueStatus {
@@ -286,50 +347,48 @@ mod tests {
 
     #[test]
     fn a_shared_queue_says_what_its_workers_do() {
-        let says = |waits: Waits, workers| shared(waits, workers, Vec::new()).sentence();
-        let paused = says(Waits::Paused { left: None }, 3);
-        assert!(
-            paused.ends_with("is paused until somebody resumes it; 3 workers with 6 slots wait for that"),
-            "{paused}"
-        );
-        assert!(says(Waits::Paused { left: None }, 0).ends_with("until somebody resumes it"));
-        let idle = QueueStatus {
-            oldest_ready: Some(("a".to_owned(), SECOND * 75)),
-            ..shared(Waits::Idle { workers: 2, free: Some(3) }, 2, Vec::new())
-        };
-        let expected = "has a job that was due 75s ago, and 2 workers with 3 free slots began none for a minute";
-        assert!(idle.sentence().ends_with(expected), "{idle}");
-        let stuck = QueueStatus { waits: Waits::Idle { workers: 2, free: Some(0) }, ..idle };
-        let expected =
-            "all slots of 2 workers hold jobs of other queues, or jobs that were removed or taken back and do not end";
-        assert!(stuck.sentence().ends_with(expected), "{stuck}");
-        assert_eq!(stuck.advice()[0].help, "If the other queues of these workers have none, start the workers again.");
-        let late = QueueStatus { oldest_ready: stuck.oldest_ready, ..shared(Waits::NoWorker, 0, Vec::new()) };
-        let stops = QueueStatus { fleet: Fleet { stopping: 1, ..Fleet::of(&[]) }, ..late };
-        assert!(stops.sentence().ends_with("has a job that was due 75s ago, and all workers stop"), "{stops}");
-        let busy = says(Waits::Busy { slots: 4, since: SECOND, oldest: "a".to_owned() }, 2);
-        assert!(busy.contains("has all 4 slots of 2 workers busy; its oldest job, \"a\", has run for 1.0s"), "{busy}");
-        let still = Waits::StandsStill {
-            slots: 16,
-            workers: Some(2),
-            worker: Some("w1".to_owned()),
-            oldest: "h0".to_owned(),
-            kind: "k".to_owned(),
-            since: SECOND * 725,
-            no_end: SECOND * 660,
-        };
-        let expected =
-            "16 slots of 2 workers are busy; the oldest, \"h0\" of w1, runs for 12m, and no job has ended for 11m";
-        assert!(says(still, 2).ends_with(expected));
+        let of = |waits, workers| shared(waits, workers, Vec::new());
+        let late = |status| QueueStatus { oldest_ready: Some(("a".to_owned(), SECOND * 75)), ..status };
+        let idle = |free| late(of(Waits::Idle { workers: 2, free: Some(free) }, 2));
+        let stopping = Fleet { stopping: 1, ..Fleet::of(&[]) };
         // A job whose lease is over, and that no worker takes back, is due, too.
-        let lapsed = QueueStatus { lapsed_for: SECOND * 471, ..shared(Waits::NoWorker, 0, Vec::new()) };
+        let lapsed = QueueStatus { lapsed_for: SECOND * 471, ..of(Waits::NoWorker, 0) };
         assert_eq!(lapsed.verdict(), Verdict::NeedsYou);
-        assert!(lapsed.sentence().ends_with("was due 471s ago, and no worker is heard of"), "{lapsed}");
+        let (still, _) = reasons().into_iter().find(|(waits, _)| matches!(waits, Waits::StandsStill { .. })).unwrap();
+        for (status, says) in [
+            (
+                of(Waits::Paused { left: None }, 3),
+                "is paused until somebody resumes it; 3 workers with 6 slots wait for that",
+            ),
+            (of(Waits::Paused { left: None }, 0), "is paused until somebody resumes it"),
+            (idle(3), "has a job that was due 75s ago, and 2 workers with 3 free slots began none for a minute"),
+            (
+                idle(0),
+                "has a job that was due 75s ago, and all slots of 2 workers hold jobs of other queues, or jobs that were \
+                 removed or taken back and do not end",
+            ),
+            (
+                QueueStatus { fleet: stopping, ..late(of(Waits::NoWorker, 0)) },
+                "has a job that was due 75s ago, and all workers stop",
+            ),
+            (lapsed, "has a job that was due 471s ago, and no worker is heard of"),
+            (
+                of(Waits::Busy { slots: 4, since: SECOND, oldest: "a".to_owned() }, 2),
+                "has all 4 slots of 2 workers busy; its oldest job, \"a\", has run for 1.0s: raise max_processing, or find \
+                 out why that job takes so long",
+            ),
+            (
+                of(still, 2),
+                "stands still: 16 slots of 2 workers are busy; the oldest, \"~7\" of w1, runs for 12m, and no job has \
+                 ended for 11m",
+            ),
+        ] {
+            assert_eq!(status.sentence(), format!("the queue \"mail\" {says}"));
+        }
     }
 
     #[test]
     fn an_untaken_kind_needs_an_operator_if_workers_are_known() {
-        let untaken = || vec![UntakenKind { kind: "receipt".to_owned(), jobs: 40 }];
         for (workers, verdict) in [(2, Verdict::NeedsYou), (0, Verdict::Waits)] {
             let status = QueueStatus { untaken: untaken(), ..shared(Waits::OtherKinds, workers, Vec::new()) };
             let verdicts: Vec<_> = status.advice().iter().map(|advice| (advice.reason, advice.verdict)).collect();
