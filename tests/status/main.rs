@@ -7,4 +7,3 @@ mod metrics;
 mod observers;
 mod refused;
 mod statuses;
-mod stuck;

@@ -1,5 +1,7 @@
 //! The lines that a consumer logs with `tracing`: their levels, fields and number.
 
+mod stuck;
+
 use common::*;
 use crossbeam_channel::bounded;
 use parking_lot::Mutex;
@@ -119,7 +121,7 @@ fn assert_says(line: &Line, index: &str, attempt: &str, error: &str) {
     assert!(line.field("error").contains(error), "{line:?}");
 }
 
-const STALL: &str = "the watermark does not move";
+const STALL: &str = "the watermark does not move, though there is work";
 
 /// Lets time pass until a line of a stall says this. Another stall may come first, since a thread
 /// takes a moment to get stuck.
@@ -138,19 +140,6 @@ fn stall(time: &Time, consumer: &str, index: &str, error: &str) -> Line {
 fn named<J: Jobs>(name: &str, jobs: J, time: &Time) -> Builder<J, StoreProgress> {
     everything();
     Consumer::builder(jobs, Store::in_memory().progress(name)).clock(time.clock())
-}
-
-#[test]
-fn a_missing_job_is_logged_and_then_the_stall() {
-    let script = Script::up_to(5);
-    script.gap(2);
-    let time = Time::new();
-    let consumer = named("gap", script, &time).start(|_| Ok(())).unwrap();
-    assert_says(&line("gap", Level::DEBUG, "returned no job"), "2", "", "");
-    let stall = stall(&time, "gap", "2", "no job at 2");
-    assert_eq!(stall.field("attempt"), "");
-    assert!(stall.field("seconds").parse::<f64>().unwrap() >= SOON.as_secs_f64(), "{stall:?}");
-    consumer.stop().unwrap();
 }
 
 /// Job 0 and a gap behind it. The first read calls the closure.
@@ -372,51 +361,6 @@ fn a_failing_source_is_logged_for_head_and_jobs() {
 }
 
 #[test]
-fn a_hanging_source_is_logged_wherever_it_hangs() {
-    let script = Script::up_to(5).subscribing();
-    let time = Time::new();
-    let consumer = named("silent", script.clone(), &time).start(|_| Ok(())).unwrap();
-    let handle = consumer.handle();
-    assert!(handle.wait_for(5, LONG));
-    let gate = script.gated();
-    script.ring();
-    gate.entered.recv_timeout(LONG).unwrap();
-    assert_eq!(stall(&time, "silent", "6", "it has not answered").field("attempt"), "");
-    handle.request_stop();
-    line("silent", Level::DEBUG, "has ended");
-    let still = || lines_of("silent").iter().any(|line| line.field("error").contains("has ended, but"));
-    time.steps(SOON, "a stop that hangs is told of", still);
-    drop(gate);
-    script.ungate();
-    consumer.stop().unwrap();
-}
-
-#[test]
-fn failing_and_hanging_saves_are_logged() {
-    everything();
-    let progress = FaultyProgress::new(Store::in_memory().progress("saves"));
-    let faults = progress.faults();
-    faults.fail(..);
-    let time = Time::new();
-    let builder = |jobs, progress| Consumer::builder(numbers(jobs), progress).clock(time.clock());
-    let consumer = builder(5, progress).start(|_| Ok(())).unwrap();
-    let failed = line("saves", Level::WARN, "could not be saved");
-    assert!(failed.field("error").contains("the disk fails") && !failed.field("index").is_empty(), "{failed:?}");
-    // The first save may have failed before all jobs were done.
-    assert_eq!(stall(&time, "saves", "5", "the disk fails").field("attempt"), "");
-    faults.heal();
-    consumer.stop().unwrap();
-
-    let progress = FaultyProgress::new(Store::in_memory().progress("hanging save"));
-    let hold = progress.faults().hold();
-    let consumer = builder(1, progress).start(|_| Ok(())).unwrap();
-    hold.wait();
-    assert_eq!(stall(&time, "hanging save", "1", "the save has not returned").field("attempt"), "");
-    drop(hold);
-    consumer.stop().unwrap();
-}
-
-#[test]
 fn a_healthy_consumer_logs_only_its_end() {
     everything();
     let builder = Consumer::builder(numbers(10_000), MemoryProgress::new()).stop_at(9_999).clock(Time::new().clock());
@@ -493,6 +437,13 @@ fn observer_panics_log_once_a_second_with_counts() {
     assert_eq!(lines.iter().map(Line::count).sum::<u64>(), calls.load(Ordering::SeqCst));
 }
 
+/// Makes this write within the next line of that consumer or log. Returns what becomes of it.
+fn within_line(name: &'static str, write: impl Fn() -> bool + Send + 'static) -> impl Fn() -> bool {
+    let (wrote, written) = bounded(1);
+    everything().hooks.lock().insert(name, Box::new(move || wrote.send(write()).unwrap()));
+    move || written.recv_timeout(LONG).expect("it does not wait for itself")
+}
+
 /// Stops the consumer from within a line, in every way.
 fn steer(handle: &Handle, own: &Mutex<Option<Consumer>>) {
     let _ = handle.status();
@@ -530,19 +481,16 @@ fn a_subscriber_may_steer_the_consumer() {
 
 #[test]
 fn a_subscriber_may_write_to_the_failing_store() {
-    everything();
     let faulty = FaultyStore::new().unwrap();
     let log = faulty.store().log::<String>("heard").unwrap();
-    let (wrote, written) = bounded(1);
     // The push goes through the writer, which has just failed.
-    let hook = move || wrote.send(log.push(&"of it".to_owned()).is_err()).unwrap();
-    everything().hooks.lock().insert("store", Box::new(hook));
+    let fails = within_line("store", move || log.push(&"of it".to_owned()).is_err());
     faulty.fail(..);
     let consumer = Consumer::builder(numbers(1), faulty.store().progress("store"))
         .clock(Time::new().clock())
         .start(|_| Ok(()))
         .unwrap();
-    assert!(written.recv_timeout(LONG).expect("it does not wait for itself"), "the disk is full for it, too");
+    assert!(fails(), "the disk is full for it, too");
     faulty.heal();
     assert!(consumer.handle().wait_for(0, LONG));
     consumer.stop().unwrap();
@@ -583,39 +531,13 @@ fn a_subscriber_may_write_after_a_failed_trim() {
     log.push(&1).unwrap();
     let consumer = Consumer::builder(log.clone(), store.progress("trimmer")).start(|_| Ok(())).unwrap();
     assert!(consumer.handle().wait_for(1, LONG));
-    let (wrote, written) = bounded(1);
-    let hook = move || wrote.send(store.write(|effects| effects.put(&table, "line", "")).is_err()).unwrap();
-    everything().hooks.lock().insert("untrimmed", Box::new(hook));
+    let fails = within_line("untrimmed", move || store.write(|effects| effects.put(&table, "line", "")).is_err());
     faulty.fail(..);
     log.retain([consumer.handle()]);
-    assert!(written.recv_timeout(LONG).expect("it does not wait for itself"), "the disk is full for it, too");
+    assert!(fails(), "the disk is full for it, too");
     faulty.heal();
     eventually("the trim", || log.first().unwrap() == 2);
     consumer.stop().unwrap();
-}
-
-#[test]
-fn a_job_hanging_at_a_halt_is_logged() {
-    let (release, hangs) = bounded::<()>(0);
-    let (enter, entered) = bounded::<()>(1);
-    let time = Time::new();
-    let consumer = named("halting", Script::up_to(1), &time)
-        .max_processing(2)
-        .start(move |job| match job.index {
-            // Fails once the other job runs.
-            0 => Err(entered.recv().map_or("the other one is gone", |()| "refused").into()),
-            _ => {
-                enter.send(())?;
-                let _ = hangs.recv();
-                Ok(())
-            }
-        })
-        .unwrap();
-    let release = release;
-    line("halting", Level::WARN, "the consumer halts");
-    assert_eq!(stall(&time, "halting", "1", "job 1 has been running").field("attempt"), "1");
-    drop(release);
-    consumer.join().unwrap_err();
 }
 
 #[test]
@@ -624,15 +546,13 @@ fn a_subscriber_may_write_after_refused_effects() {
     let store = Store::in_memory();
     let (log, table) = (store.log::<String>("heard").unwrap(), store.table("sums").unwrap());
     table.put("title", "no counter").unwrap();
-    let (wrote, written) = bounded(1);
     // The line is about a job whose effects the store's writer is checking just then.
-    let hook = move || wrote.send(log.push(&"of it".to_owned()).is_ok()).unwrap();
-    everything().hooks.lock().insert("refused", Box::new(hook));
+    let written = within_line("refused", move || log.push(&"of it".to_owned()).is_ok());
     let consumer = Consumer::builder(numbers(1), store.progress("refused"))
         .clock(Time::new().clock())
         .start_transactional(move |_, effects| Ok(effects.add(&table, "title", 1)?))
         .unwrap();
-    assert!(written.recv_timeout(LONG).expect("it does not wait for itself"));
+    assert!(written());
     consumer.join().unwrap_err();
 }
 
@@ -641,7 +561,6 @@ fn a_subscriber_may_write_without_a_stall_watcher() {
     everything();
     let faulty = FaultyStore::new().unwrap();
     let log = faulty.store().log::<String>("heard").unwrap();
-    let (wrote, written) = bounded(1);
     let ((worker, stage), time) = (manual_worker(), Time::new());
     let consumer = Consumer::builder(numbers(2), faulty.store().progress("unwatched"))
         .max_processing(2)
@@ -660,11 +579,10 @@ fn a_subscriber_may_write_without_a_stall_watcher() {
         time.pass(SOON);
         rest();
     }
-    let hook = move || wrote.send(log.push(&"of it".to_owned()).is_err()).unwrap();
     faulty.fail(..);
-    everything().hooks.lock().insert("unwatched", Box::new(hook));
+    let fails = within_line("unwatched", move || log.push(&"of it".to_owned()).is_err());
     running.remove(&1).unwrap().succeed();
-    assert!(written.recv_timeout(LONG).expect("it does not wait for itself"), "the disk is full for it, too");
+    assert!(fails(), "the disk is full for it, too");
     faulty.heal();
     consumer.stop().unwrap();
 }

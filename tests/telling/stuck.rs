@@ -1,17 +1,20 @@
-//! Ways to be stuck: each test makes a consumer stand still, and checks that the status, the event
-//! and the store tell the same.
+//! Ways to be stuck: each test makes a consumer stand still, and checks that the status, the event,
+//! the line and the store tell the same.
 //!
 //! Mostly job 0 is processed and job 1 blocks the rest, so the watermark is 0.
 
+use crate::{STALL, assert_says, everything, line, lines_of};
 use common::*;
 use crossbeam_channel::{Sender, bounded, unbounded};
 use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
-use waterline::testing::FaultyStore;
+use tracing::Level;
+use waterline::testing::{FaultyStore, ProgressFaults};
 use waterline::{
     Blocked, BoxError, Builder, Consumer, ConsumerInfo, Done, Error, Event, Failure, Handle, Index, Job, Jobs,
-    MemoryProgress, OnExhausted, Progress, Retry, State, Status, Store, StoreProgress,
+    MemoryJobs, MemoryProgress, OnExhausted, Progress, Retry, State, Status, Store, StoreProgress,
 };
 
 /// The time of the first `on_stall`, and the step in which time passes. Further closures follow at
@@ -46,8 +49,10 @@ impl Said {
     }
 }
 
-/// A consumer named `p` that is to get stuck, and everything that it told.
+/// A consumer that is to get stuck, and everything that it told.
 struct Stuck {
+    /// No other one has this name, by which its lines are found.
+    name: String,
     store: Store,
     said: Arc<Mutex<Vec<Said>>>,
     /// Moves only while a test waits for something that takes time.
@@ -66,8 +71,11 @@ impl Stuck {
     }
 
     fn on(store: Store) -> Self {
+        static STUCK: AtomicU64 = AtomicU64::new(0);
         LazyLock::force(&BEGUN);
-        Self { store, said: Arc::default(), time: Arc::default(), last: Some(0), head: None, counts_lives: true }
+        everything();
+        let name = format!("stuck {}", STUCK.fetch_add(1, Ordering::SeqCst));
+        Self { name, store, said: Arc::default(), time: Arc::default(), last: Some(0), head: None, counts_lives: true }
     }
 
     fn at(self, last: Option<Index>) -> Self {
@@ -80,18 +88,26 @@ impl Stuck {
     }
 
     fn builder<J: Jobs>(&self, jobs: J) -> Builder<J, StoreProgress> {
-        self.hear(Consumer::builder(jobs, self.store.progress("p")).max_processing(4).max_crashes(9))
+        self.hear(Consumer::builder(jobs, self.progress()).max_processing(4).max_crashes(9))
     }
 
-    /// Returns a builder with a faulty progress, which counts no crashes, and the faults.
-    fn faulty<J: Jobs>(
-        &mut self,
-        jobs: J,
-    ) -> (Builder<J, FaultyProgress<StoreProgress>>, waterline::testing::ProgressFaults) {
+    fn start<J: Jobs>(&self, jobs: J) -> Consumer {
+        self.builder(jobs).start(|_| Ok(())).unwrap()
+    }
+
+    /// Starts a consumer with a faulty progress, which counts no crashes, and lets it save job 0.
+    fn faulty(&mut self, jobs: &MemoryJobs<u64>) -> (Consumer, ProgressFaults) {
         self.counts_lives = false;
-        let progress = FaultyProgress::new(self.store.progress("p"));
+        let progress = FaultyProgress::new(self.progress());
         let faults = progress.faults();
-        (self.hear(Consumer::builder(jobs, progress).max_processing(4)), faults)
+        let builder = self.hear(Consumer::builder(jobs.clone(), progress).max_processing(4));
+        let consumer = builder.start(|_| Ok(())).unwrap();
+        assert!(consumer.handle().wait_for(0, LONG));
+        (consumer, faults)
+    }
+
+    fn progress(&self) -> StoreProgress {
+        self.store.progress(&self.name)
     }
 
     fn hear<J: Jobs, P: Progress>(&self, mut builder: Builder<J, P>) -> Builder<J, P> {
@@ -128,17 +144,24 @@ impl Stuck {
         self.until(handle, "the watermark", |status| status.last_processed >= Some(index));
     }
 
+    /// Checks that nothing is in the way any more.
+    #[track_caller]
+    fn goes_on(&self, consumer: Consumer, index: Index) {
+        self.reaches(&consumer.handle(), index);
+        consumer.stop().unwrap();
+    }
+
     fn heard(&self) -> Vec<Said> {
         self.said.lock().clone()
     }
 
-    /// Waits until the consumer is stuck for this reason and says this. Each `on_stall` is called
-    /// once, observers hear it repeatedly, and the store has the place.
+    /// Waits until the consumer is stuck and says this, as in [`is_like`]. Each `on_stall` is
+    /// called once, observers hear it repeatedly, a line says it, and the store has the place.
     #[track_caller]
-    fn stalls(&self, handle: &Handle, wanted: impl Fn(&Blocked) -> bool, says: &str) -> Status {
+    fn stalls(&self, handle: &Handle, says: &str) -> Status {
         let right = |status: &Status| {
             let place = (status.last_processed, self.head.is_none_or(|head| status.head == Some(head)));
-            place == (self.last, true) && wanted(&status.blocked) && status.blocked.to_string().contains(says)
+            place == (self.last, true) && is_like(&status.blocked.to_string(), says)
         };
         let status = self.until(handle, says, right);
         let from = self.heard().len();
@@ -158,17 +181,35 @@ impl Stuck {
         let statuses = heard.iter().filter_map(Said::status).skip_while(|status| !right(status));
         statuses.for_each(|status| assert_ne!(status.blocked, Blocked::No, "it stands still: {status:#?}"));
         self.until(handle, "the same", right);
+        self.warns(self.last.map_or(0, |last| last + 1), says);
         self.is_kept(Some(true));
         status
+    }
+
+    /// Waits for the line of a stall. It names the lowest job that is not done, which may be above
+    /// those that wait for a save.
+    #[track_caller]
+    fn warns(&self, index: Index, says: &str) {
+        let (longer, unsaved) = (format!("{says}…"), says.starts_with(UNSAVED));
+        let is_it = |line: &crate::Line| {
+            let at = line.field("index").parse().ok();
+            let is_there = at == Some(index) || unsaved && at > Some(index);
+            let is_attempt = line.field("attempt").is_empty() != says.contains("attempt");
+            line.message() == STALL && is_there && is_attempt && is_like(line.field("error"), &longer)
+        };
+        self.eventually(says, || lines_of(&self.name).iter().any(is_it));
+        let line = lines_of(&self.name).into_iter().find(is_it).expect("it is there");
+        let seconds: f64 = line.field("seconds").parse().unwrap();
+        assert!(line.level == Level::WARN && seconds >= crate::SOON.as_secs_f64(), "{line:?}");
     }
 
     /// Checks and returns the store's entry of the consumer: the watermark, when it moved, and
     /// whether a life is open. `None` if nothing was ever saved.
     #[track_caller]
     fn kept(&self, open: Option<bool>) -> Option<ConsumerInfo> {
-        assert_eq!(self.store.progress("p").history().unwrap(), [], "nobody moved it by hand");
-        assert_eq!(self.store.progress("p").last_processed().unwrap(), self.last);
-        let info = self.store.consumers().unwrap().into_iter().find(|info| info.name == "p")?;
+        assert_eq!(self.progress().history().unwrap(), [], "nobody moved it by hand");
+        assert_eq!(self.progress().last_processed().unwrap(), self.last);
+        let info = self.store.consumers().unwrap().into_iter().find(|info| info.name == self.name)?;
         assert_eq!((info.last_processed, &info.unreadable), (self.last, &None), "{info:#?}");
         assert_eq!(info.life_open, open.filter(|_| self.counts_lives), "{info:#?}");
         // Another progress keeps the time in its own way.
@@ -241,19 +282,33 @@ fn hangs_at<T>(index: Index) -> (Sender<()>, impl Fn(Job<T>) -> Result<(), BoxEr
     (hold, run)
 }
 
-fn is_source(blocked: &Blocked) -> bool {
-    matches!(blocked, Blocked::Source { index: 1, .. })
+/// True if the text is this one, in which "…" stands for anything.
+fn is_like(text: &str, says: &str) -> bool {
+    let behind = says.split('…').enumerate().try_fold(text, |text, (nth, part)| {
+        let at = text.find(part).filter(|at| nth > 0 || *at == 0)?;
+        Some(&text[at + part.len()..])
+    });
+    behind.is_some_and(|behind| behind.is_empty() || says.ends_with('…'))
 }
 
-fn is_unsaved(blocked: &Blocked) -> bool {
-    matches!(blocked, Blocked::Progress { .. })
+const RUNS: &str = "job 1 has been running for …s (attempt 1)";
+const SILENT: &str = "it has not answered for ";
+
+fn unread(index: Index, why: &str) -> String {
+    format!("the source cannot be read at {index}; the consumer goes on as soon as it can be: …{why}…")
 }
 
-/// Lets time pass until another consumer has told of a stall several times.
+const UNSAVED: &str = "the storage of the progress fails; the consumer goes on as soon as it works: ";
+
+fn unsaved(why: &str) -> String {
+    format!("{UNSAVED}…{why}…")
+}
+
+/// Lets time pass until another consumer has told of a stall several times, since its job hangs.
 fn pass_the_time_of_a_stall(time: &Arc<Time>) {
     let (stuck, (hold, run)) = (Stuck { time: time.clone(), ..Stuck::new() }, hangs_at(1));
     let consumer = stuck.builder(numbers(2)).start(run).unwrap();
-    stuck.stalls(&consumer.handle(), |blocked| matches!(blocked, Blocked::Running { .. }), "job 1");
+    stuck.stalls(&consumer.handle(), RUNS);
     drop(hold);
     consumer.stop().unwrap();
 }
@@ -263,42 +318,27 @@ mod jobs {
 
     #[test]
     fn a_job_that_hangs() {
-        let (stuck, (hold, run)) = (Stuck::new(), hangs_at(1));
-        let consumer = stuck.builder(numbers(2)).start(run).unwrap();
-        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Running { index: 1, attempt: 1, .. });
-        stuck.stalls(&consumer.handle(), wanted, "job 1 has been running for ");
-        drop(hold);
-        consumer.stop().unwrap();
+        pass_the_time_of_a_stall(&Arc::default());
     }
 
     #[test]
-    fn a_job_that_waits_for_its_next_attempt() {
-        let stuck = Stuck::new();
-        let builder = stuck.builder(numbers(2)).retry(Retry::fixed(NEVER));
-        let refuses = |job: Job<u64>| if job.index == 1 { Err("no disk".into()) } else { Ok(()) };
-        let consumer = builder.start(refuses).unwrap();
-        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Retrying { index: 1, attempt: 1, .. });
-        let status = stuck.stalls(&consumer.handle(), wanted, "job 1 failed in attempt 1 and is tried again in 3");
-        assert!(status.blocked.to_string().ends_with(": no disk"), "{}", status.blocked);
-        consumer.stop().unwrap();
-    }
-
-    #[test]
-    fn a_job_that_is_not_ready() {
-        let stuck = Stuck::new();
-        let defers = |job: Job<u64>| match job.index {
-            1 => Err(Failure::defer(NEVER).into()),
-            _ => Ok(()),
-        };
-        let consumer = stuck.builder(numbers(2)).start(defers).unwrap();
-        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Deferred { index: 1, .. });
-        stuck.stalls(&consumer.handle(), wanted, "job 1 was not ready and is tried again in 3");
-        consumer.stop().unwrap();
+    fn jobs_that_wait_for_their_next_attempt() {
+        let fails: [(fn() -> BoxError, _); 2] = [
+            (|| "no disk".into(), "job 1 failed in attempt 1 and is tried again in 3…s: no disk"),
+            (|| Failure::defer(NEVER).into(), "job 1 was not ready and is tried again in 3…"),
+        ];
+        for (fail, says) in fails {
+            let stuck = Stuck::new();
+            let builder = stuck.builder(numbers(2)).retry(Retry::fixed(NEVER));
+            let consumer = builder.start(move |job| if job.index == 1 { Err(fail()) } else { Ok(()) }).unwrap();
+            stuck.stalls(&consumer.handle(), says);
+            consumer.stop().unwrap();
+        }
     }
 
     #[test]
     fn a_due_job_without_a_free_slot() {
-        for (defers, says) in [(false, "job 1 failed in attempt"), (true, "job 1 was not ready and")] {
+        for (defers, says) in [(false, "job 1 failed in attempt …"), (true, "job 1 was not ready")] {
             let (stuck, (hold, run)) = (Stuck::new(), hangs_at(2));
             let builder = stuck.builder(numbers(3)).max_processing(1).retry(Retry::fixed(MS));
             let consumer = builder.start(move |job| match job.index {
@@ -310,13 +350,8 @@ mod jobs {
             let has_slot = |status: &Status| status.oldest.is_some_and(|oldest| oldest.index == 2);
             // Before that, job 1 may be due for a moment while the slot is free.
             until(&consumer.handle(), "job 2 to have the slot", has_slot);
-            let wanted = |blocked: &Blocked| match blocked {
-                Blocked::Retrying { index: 1, retry_in, .. } | Blocked::Deferred { index: 1, retry_in, .. } => {
-                    retry_in.is_zero() && blocked.to_string().starts_with(says)
-                }
-                _ => false,
-            };
-            let status = stuck.stalls(&consumer.handle(), wanted, "is tried again as soon as a slot is free: ");
+            let says = format!("{says} and is tried again as soon as a slot is free: …");
+            let status = stuck.stalls(&consumer.handle(), &says);
             assert!(has_slot(&status), "{status:#?}");
             drop(hold);
             consumer.stop().unwrap();
@@ -331,8 +366,7 @@ mod jobs {
             _ => _ = keep.send(done),
         };
         let consumer = stuck.builder(numbers(2)).start_deferred(start).unwrap();
-        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Running { index: 1, .. });
-        stuck.stalls(&consumer.handle(), wanted, "job 1 has been running for ");
+        stuck.stalls(&consumer.handle(), RUNS);
         tokens.recv().unwrap().complete();
         consumer.stop().unwrap();
     }
@@ -344,8 +378,7 @@ mod jobs {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         let run = |job: Job<u64>| async move { if job.index == 0 { Ok(()) } else { std::future::pending().await } };
         let consumer = stuck.builder(numbers(2)).start_async(runtime.handle(), run).unwrap();
-        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Running { index: 1, .. });
-        stuck.stalls(&consumer.handle(), wanted, "job 1 has been running for ");
+        stuck.stalls(&consumer.handle(), RUNS);
         let given_up = consumer.stop_within(Duration::ZERO);
         assert!(matches!(given_up, Err(Error::StopTimeout { running }) if running == [1]));
     }
@@ -354,8 +387,7 @@ mod jobs {
     fn a_sink_that_hangs() {
         let (stuck, (hold, run)) = (Stuck::new(), hangs_at(1));
         let consumer = stuck.builder(numbers(4)).start_ordered(Ok, move |_, job| run(job)).unwrap();
-        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Running { index: 1, .. });
-        stuck.stalls(&consumer.handle(), wanted, "job 1 has been running for ");
+        stuck.stalls(&consumer.handle(), RUNS);
         drop(hold);
         consumer.stop().unwrap();
     }
@@ -366,8 +398,7 @@ mod jobs {
         let consumer = stuck.builder(numbers(9)).max_search_ahead(3).start(run).unwrap();
         let handle = consumer.handle();
         until(&handle, "the end of the window", |status| (status.next, status.done_ahead) == (4, 2));
-        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Running { index: 1, .. });
-        let status = stuck.stalls(&handle, wanted, "job 1 has been running for ");
+        let status = stuck.stalls(&handle, RUNS);
         assert_eq!((status.next, status.lag()), (4, 8), "no job above the window starts");
         eventually("jobs 2 and 3 are kept", || stuck.kept(Some(true)).is_some_and(|info| info.done_ahead == 2));
         drop(hold);
@@ -389,16 +420,15 @@ mod jobs {
         handle.redrive(1).unwrap();
         until(&handle, "the attempt", |status| status.processing == 1);
         jobs.push(2);
-        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Running { index: 1, attempt: 2, .. });
-        let status = stuck.until(&handle, "the reason", |status| status.head == Some(2) && wanted(&status.blocked));
-        assert!(status.blocked.to_string().starts_with("job 1 has been running for "), "and not job 2");
-        let stalled = |said: &Said| matches!(said, Said::Stalled(status) if wanted(&status.blocked));
+        let runs = |status: &Status| is_like(&status.blocked.to_string(), "job 1 has been running for …s (attempt 2)");
+        stuck.until(&handle, "job 1, and not job 2", |status| status.head == Some(2) && runs(status));
+        let stalled = |said: &Said| matches!(said, Said::Stalled(status) if runs(status));
         stuck.eventually("the event", || stuck.heard().iter().any(stalled));
         let parked = |said: &&Said| matches!(said, Said::Parked(1, error) if error == "no disk");
         assert_eq!(stuck.heard().iter().filter(parked).count(), 1, "{:#?}", stuck.heard());
         let kept = stuck.kept(Some(true)).unwrap();
         assert_eq!((kept.parked, kept.last_halt), (1, None));
-        assert_eq!(stuck.store.parked("p").unwrap()[0].index, 1);
+        assert_eq!(stuck.store.parked(&stuck.name).unwrap()[0].index, 1);
         drop(hold);
         stuck.reaches(&handle, 2);
         consumer.stop().unwrap();
@@ -418,9 +448,8 @@ mod jobs {
                 }
             };
             let consumer = stuck.builder(numbers(last + 2)).threads(threads).start_deferred(start).unwrap();
-            let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Threads { busy, .. } if *busy == threads);
-            let says = format!("no job can start: {who} returned from a job, a closure, a callback");
-            let status = stuck.stalls(&consumer.handle(), wanted, &says);
+            let says = format!("no job can start: {who} returned from a job, a closure, a callback…");
+            let status = stuck.stalls(&consumer.handle(), &says);
             let Blocked::Threads { elapsed, .. } = status.blocked else { unreachable!() };
             assert!(elapsed >= SOON && status.processing == 0, "{elapsed:?}");
             drop(hold);
@@ -432,26 +461,15 @@ mod jobs {
 mod sources {
     use super::*;
 
+    const MISSING: &str =
+        "the source reports a head at or above 1 but returned no job at 1; retrying; bring the job back, or …";
+
     /// Starts a consumer on a source that notifies, and waits until it has caught up with job 0.
     fn caught_up(stuck: &Stuck, script: &Script) -> Consumer {
-        let consumer = stuck.builder(script.clone()).start(|_| Ok(())).unwrap();
+        let consumer = stuck.start(script.clone());
         assert!(consumer.handle().wait_for(0, LONG));
         until(&consumer.handle(), "the end of the source", |status| status.blocked == Blocked::CaughtUp);
         consumer
-    }
-
-    #[test]
-    fn a_head_that_hangs_at_the_start() {
-        let (stuck, script) = (Stuck::new().at(None), Script::up_to(0));
-        let gate = script.gated();
-        let consumer = stuck.builder(script.clone()).start(|_| Ok(())).unwrap();
-        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Source { index: 0, .. });
-        stuck.stalls(&consumer.handle(), wanted, "the source cannot be read at 0; the consumer goes on as soon as it");
-        assert!(consumer.handle().status().blocked.to_string().contains("it has not answered for "));
-        script.ungate();
-        drop(gate);
-        stuck.reaches(&consumer.handle(), 0);
-        consumer.stop().unwrap();
     }
 
     /// A source that waits for an uncommitted row above its head.
@@ -472,12 +490,10 @@ mod sources {
 
     #[test]
     fn a_waiting_source_behind_adapters() {
-        let says = "the source shows no job from 1 on, since it waits: process 7 has not committed";
-        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::SourceWaits { index: 1, .. });
         let stuck = Stuck::new();
-        let jobs = Arc::new(Waits(Script::up_to(0))).confirmed(0);
-        let consumer = stuck.builder(jobs).start(|_| Ok(())).unwrap();
-        stuck.stalls(&consumer.handle(), wanted, says);
+        let consumer = stuck.start(Arc::new(Waits(Script::up_to(0))).confirmed(0));
+        let says = "the source shows no job from 1 on, since it waits: process 7 has not committed";
+        stuck.stalls(&consumer.handle(), says);
         assert_eq!(serde_json::json!(consumer.handle().status())["blocked"], "source_waits");
         consumer.stop().unwrap();
     }
@@ -488,82 +504,64 @@ mod sources {
         let consumer = caught_up(&stuck, &script);
         let gate = script.gated();
         script.ring();
-        stuck.stalls(&consumer.handle(), is_source, "it has not answered for ");
+        stuck.stalls(&consumer.handle(), &unread(1, SILENT));
+        consumer.handle().request_stop();
+        line(&stuck.name, Level::DEBUG, "has ended");
+        let still = |line: &crate::Line| line.field("error").contains("has ended, but");
+        stuck.eventually("a stop that hangs is told of", || lines_of(&stuck.name).iter().any(still));
         script.ungate();
         drop(gate);
         consumer.stop().unwrap();
     }
 
     #[test]
-    fn promise_04_a_head_that_fails_and_one_that_panics() {
-        for (fault, says) in [(Fault::Error, "head fails as scripted"), (Fault::Panic, "head panics as scripted")] {
-            let (stuck, script) = (Stuck::new(), Script::up_to(0).subscribing());
-            let consumer = caught_up(&stuck, &script);
-            script.fail_head(fault);
+    fn promise_04_sources_that_fail_and_panic_and_hang() {
+        let faults = [(Some(Fault::Error), "fails"), (Some(Fault::Panic), "panics"), (None, "hangs")];
+        for (at_start, call, (fault, does)) in [true, false].into_iter().flat_map(|at_start| {
+            ["head", "at_index"].into_iter().flat_map(move |call| faults.map(|fault| (at_start, call, fault)))
+        }) {
+            // A read that fails at job 1 has brought job 0.
+            let is_first = at_start && (call == "head" || fault.is_none());
+            let stuck = if is_first { Stuck::new().at(None) } else { Stuck::new() };
+            let (stuck, last) = if call == "head" { (stuck, 0) } else { (stuck.seeing(3), 3) };
+            let script = Script::up_to(if at_start { last } else { 0 }).subscribing();
+            let running = (!at_start).then(|| caught_up(&stuck, &script));
+            script.set_head(Some(last));
+            match fault {
+                Some(fault) if call == "head" => script.fail_head(fault),
+                Some(fault) => script.fail_at(1, fault),
+                None => {}
+            }
+            let gate = fault.is_none().then(|| script.gated());
+            let consumer = running.unwrap_or_else(|| stuck.start(script.clone()));
             script.ring();
-            stuck.stalls(&consumer.handle(), is_source, says);
-            consumer.stop().unwrap();
-            // The source fails at the start, and does not notify when it recovers.
-            let (stuck, script) = (Stuck::new().at(None), Script::up_to(3).subscribing());
-            script.fail_head(fault);
-            let consumer = stuck.builder(script.clone()).start(|_| Ok(())).unwrap();
-            let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Source { index: 0, .. });
-            assert_eq!(stuck.stalls(&consumer.handle(), wanted, says).head, None);
+            gate.iter().for_each(|gate| gate.wait_for(call));
+            let why = if fault.is_some() { format!("{call} {does} as scripted") } else { SILENT.to_owned() };
+            let status = stuck.stalls(&consumer.handle(), &unread(u64::from(!is_first), &why));
+            assert!(
+                status.state == State::Running && (call == "at_index" || status.head.is_none() == is_first),
+                "{status:#?}"
+            );
+            // It does not notify when it recovers.
             script.heal();
-            stuck.reaches(&consumer.handle(), 3);
-            consumer.stop().unwrap();
+            script.ungate();
+            drop(gate);
+            stuck.goes_on(consumer, last);
         }
-    }
-
-    #[test]
-    fn promise_04_a_job_that_cannot_be_read() {
-        for (fault, why) in
-            [(Fault::Error, "at_index fails as scripted"), (Fault::Panic, "at_index panics as scripted")]
-        {
-            // Job 0 was read before the error, so it runs and is saved.
-            let (stuck, script) = (Stuck::new(), Script::up_to(3).subscribing());
-            script.fail_at(1, fault);
-            let consumer = stuck.builder(script.clone()).start(|_| Ok(())).unwrap();
-            let handle = consumer.handle();
-            stuck.stalls(&handle, is_source, "the source cannot be read at 1; the consumer goes on as soon as it");
-            // A slow call may be the reason for a moment.
-            let says = |status: &Status| status.blocked.to_string().ends_with(why);
-            let status = stuck.until(&handle, "the reason", says);
-            assert_eq!((status.state, status.lag()), (State::Running, 3));
-            script.heal();
-            stuck.reaches(&handle, 3);
-            consumer.stop().unwrap();
-        }
-    }
-
-    #[test]
-    fn a_read_that_hangs() {
-        let (stuck, script) = (Stuck::new().seeing(1), Script::up_to(0).subscribing());
-        let consumer = caught_up(&stuck, &script);
-        script.set_head(Some(1));
-        let gate = script.gated();
-        script.ring();
-        gate.wait_for("at_index");
-        stuck.stalls(&consumer.handle(), is_source, "it has not answered for ");
-        script.ungate();
-        drop(gate);
-        stuck.reaches(&consumer.handle(), 1);
-        consumer.stop().unwrap();
     }
 
     #[test]
     fn a_job_that_is_missing() {
         let (stuck, script) = (Stuck::new(), Script::up_to(3));
         script.gap(1);
-        let consumer = stuck.builder(script).start(|_| Ok(())).unwrap();
-        let wanted = |blocked: &Blocked| *blocked == Blocked::Missing { index: 1 };
-        let status =
-            stuck.stalls(&consumer.handle(), wanted, "returned no job at 1; retrying; bring the job back, or ");
+        let consumer = stuck.start(script);
+        let status = stuck.stalls(&consumer.handle(), MISSING);
         assert_eq!(status.head, Some(3));
+        assert_says(&line(&stuck.name, Level::DEBUG, "returned no job"), "1", "", "");
         consumer.stop().unwrap();
         // The way out that the sentence names.
-        stuck.store.progress("p").skip(1, "it is gone for good").unwrap();
-        assert_eq!(stuck.store.progress("p").last_processed().unwrap(), Some(1));
+        stuck.progress().skip(1, "it is gone for good").unwrap();
+        assert_eq!(stuck.progress().last_processed().unwrap(), Some(1));
     }
 
     #[test]
@@ -579,23 +577,21 @@ mod sources {
             }
         });
         let consumer = consumer.unwrap();
-        let wanted = |blocked: &Blocked| *blocked == Blocked::Missing { index: 1 };
-        stuck.stalls(&consumer.handle(), wanted, "returned no job at 1");
+        stuck.stalls(&consumer.handle(), MISSING);
         consumer.stop().unwrap();
     }
 
     #[test]
     fn a_source_that_lost_jobs_and_one_that_lost_all() {
-        let says =
-            ["the source ends at 1, below the last processed index 3: it lost jobs", "the source is empty, but jobs"];
-        for (head, says) in [Some(1), None].into_iter().zip(says) {
+        for (head, says) in [
+            (Some(1), "the source ends at 1, below the last processed index 3: it lost jobs"),
+            (None, "the source is empty, but jobs up to 3 were processed: it lost jobs"),
+        ] {
             let (stuck, script) = (Stuck::new().at(Some(3)), Script::up_to(3));
             stuck.builder(script.clone()).stop_at(3).start(|_| Ok(())).unwrap().join().unwrap();
             script.set_head(head);
-            let consumer = stuck.builder(script).start(|_| Ok(())).unwrap();
-            let wanted = |blocked: &Blocked| *blocked == Blocked::AheadOfSource { last_processed: 3, head };
-            let status = stuck.stalls(&consumer.handle(), wanted, says);
-            assert!(status.blocked.to_string().contains("; restore the jobs, or use a progress of its own"));
+            let consumer = stuck.start(script);
+            stuck.stalls(&consumer.handle(), &format!("{says}…; restore the jobs, or use a progress of its own…"));
             consumer.stop().unwrap();
         }
     }
@@ -642,9 +638,8 @@ mod sources {
         let upstream = Consumer::builder(numbers(1), Store::in_memory().progress("fetch")).start(|_| Ok(())).unwrap();
         let consumer = stuck.builder(numbers(3).gated_by(upstream.handle())).start(|_| Ok(())).unwrap();
         let handle = consumer.handle();
-        let wanted = |blocked: &Blocked| *blocked == Blocked::Upstream { index: 1 };
-        let says = "job 1 is held back by the gate of its source: the stage before it has not processed it";
-        let status = stuck.stalls(&handle, wanted, says);
+        let says = "job 1 is held back by the gate of its source: the stage before it has not processed it…";
+        let status = stuck.stalls(&handle, says);
         assert_eq!(status.ended_upstream, None);
         upstream.stop().unwrap();
         let status = stuck.until(&handle, "the end of the upstream", |status| status.ended_upstream.is_some());
@@ -664,12 +659,9 @@ mod sources {
         let log = stuck.store.log::<u64>("out").unwrap();
         let jobs = log.hold_back(numbers(3), 1);
         let consumer = stuck.builder(jobs).start(move |job| Ok(log.push(&job.index).map(drop)?)).unwrap();
-        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::LogFull { index: 1, .. });
-        stuck.stalls(
-            &consumer.handle(),
-            wanted,
-            "job 1 is held back: the log \"out\" is full, with 1 of 1 items not trimmed; name the consumers behind it",
-        );
+        let says =
+            "job 1 is held back: the log \"out\" is full, with 1 of 1 items not trimmed; name the consumers behind it…";
+        stuck.stalls(&consumer.handle(), says);
         consumer.stop().unwrap();
     }
 }
@@ -677,32 +669,31 @@ mod sources {
 mod saves {
     use super::*;
 
-    #[test]
-    fn a_store_that_cannot_save() {
+    /// Starts a consumer on a disk that is full once job 0 is saved. Job 1 is done.
+    fn on_full_disk() -> (FaultyStore, Stuck, Consumer) {
         let disk = FaultyStore::new().unwrap();
         let (stuck, jobs) = (Stuck::on(disk.store()), numbers(1));
-        let consumer = stuck.builder(jobs.clone()).start(|_| Ok(())).unwrap();
+        let consumer = stuck.start(jobs.clone());
         assert!(consumer.handle().wait_for(0, LONG));
         disk.fail(..);
         jobs.push(1);
-        let says = "the storage of the progress fails; the consumer goes on as soon as it works: ";
-        let status = stuck.stalls(&consumer.handle(), is_unsaved, says);
+        (disk, stuck, consumer)
+    }
+
+    #[test]
+    fn a_store_that_cannot_save() {
+        let (disk, stuck, consumer) = on_full_disk();
+        let status = stuck.stalls(&consumer.handle(), &unsaved(""));
         assert_eq!((status.done, status.unsaved), (2, 1));
         disk.heal();
-        stuck.reaches(&consumer.handle(), 1);
-        consumer.stop().unwrap();
+        stuck.goes_on(consumer, 1);
     }
 
     #[test]
     fn a_stop_on_a_store_that_cannot_save() {
-        let disk = FaultyStore::new().unwrap();
-        let (stuck, jobs) = (Stuck::on(disk.store()), numbers(1));
-        let consumer = stuck.builder(jobs.clone()).start(|_| Ok(())).unwrap();
+        let (_disk, stuck, consumer) = on_full_disk();
         let handle = consumer.handle();
-        assert!(handle.wait_for(0, LONG));
-        disk.fail(..);
-        jobs.push(1);
-        until(&handle, "the failure", |status| is_unsaved(&status.blocked));
+        until(&handle, "the failure", |status| matches!(status.blocked, Blocked::Progress { .. }));
         handle.request_stop();
         let (_, error) = stuck.ends(consumer, 1, "the progress could not be saved: ");
         assert!(matches!(error, Error::Progress { .. }), "{error:?}");
@@ -711,40 +702,29 @@ mod saves {
     }
 
     #[test]
-    fn a_save_that_hangs() {
-        let (mut stuck, jobs) = (Stuck::new(), numbers(1));
-        let (builder, faults) = stuck.faulty(jobs.clone());
-        let consumer = builder.start(|_| Ok(())).unwrap();
-        assert!(consumer.handle().wait_for(0, LONG));
-        let hold = faults.hold();
-        jobs.push(1);
-        hold.wait();
-        stuck.stalls(&consumer.handle(), is_unsaved, "the save has not returned for ");
-        drop(hold);
-        stuck.reaches(&consumer.handle(), 1);
-        consumer.stop().unwrap();
-    }
-
-    #[test]
-    fn promise_04_a_save_that_fails_and_one_that_panics() {
-        for (panics, says) in [(false, "the disk fails"), (true, "the disk panics in write")] {
+    fn promise_04_saves_that_fail_and_panic_and_hang() {
+        for says in ["the disk fails", "the disk panics in write", "the save has not returned for "] {
             let (mut stuck, jobs) = (Stuck::new(), numbers(1));
-            let (builder, faults) = stuck.faulty(jobs.clone());
-            let consumer = builder.start(|_| Ok(())).unwrap();
+            let (consumer, faults) = stuck.faulty(&jobs);
             let handle = consumer.handle();
-            assert!(handle.wait_for(0, LONG));
             let saves = handle.status().saves;
-            if panics {
-                faults.panic(..);
-            } else {
-                faults.fail(..);
+            let hold = says.starts_with("the save").then(|| faults.hold());
+            match says {
+                "the disk fails" => faults.fail(..),
+                "the disk panics in write" => faults.panic(..),
+                _ => {}
             }
             jobs.push(1);
-            let status = stuck.stalls(&handle, is_unsaved, says);
+            hold.iter().for_each(|hold| hold.wait());
+            let status = stuck.stalls(&handle, &unsaved(says));
             assert_eq!((status.done, status.saves), (2, saves), "a save that fails is none");
+            if hold.is_none() {
+                let failed = line(&stuck.name, Level::WARN, "could not be saved");
+                assert!(failed.field("error").contains(says) && !failed.field("index").is_empty(), "{failed:?}");
+            }
+            drop(hold);
             faults.heal();
-            stuck.reaches(&handle, 1);
-            consumer.stop().unwrap();
+            stuck.goes_on(consumer, 1);
         }
     }
 
@@ -762,11 +742,10 @@ mod saves {
         assert!(handle.wait_for(0, LONG));
         disk.fail(..);
         (1..100).for_each(|index| _ = jobs.push(index));
-        let status = stuck.stalls(&handle, is_unsaved, "the storage of the progress fails; ");
+        let status = stuck.stalls(&handle, &unsaved(""));
         assert!(status.done < 30, "the effects that wait are bounded: {status:#?}");
         disk.heal();
-        stuck.reaches(&handle, 99);
-        consumer.stop().unwrap();
+        stuck.goes_on(consumer, 99);
     }
 }
 
@@ -787,7 +766,7 @@ mod steering {
     #[test]
     fn a_consumer_that_has_caught_up() {
         let stuck = Stuck::new();
-        let consumer = stuck.builder(numbers(1)).start(|_| Ok(())).unwrap();
+        let consumer = stuck.start(numbers(1));
         let says = "every job that the source has is processed; the next one is not there yet";
         rests(&stuck, &consumer.handle(), &Blocked::CaughtUp, says);
         consumer.stop().unwrap();
@@ -796,7 +775,7 @@ mod steering {
     #[test]
     fn a_consumer_that_is_paused() {
         let (stuck, jobs) = (Stuck::new().at(None), numbers(0));
-        let consumer = stuck.builder(jobs.clone()).start(|_| Ok(())).unwrap();
+        let consumer = stuck.start(jobs.clone());
         let handle = consumer.handle();
         handle.pause();
         jobs.push(1);
@@ -810,29 +789,23 @@ mod steering {
     #[test]
     fn a_consumer_that_its_progress_holds() {
         let (mut stuck, jobs) = (Stuck::new().seeing(1), numbers(1));
-        let (builder, faults) = stuck.faulty(jobs.clone());
-        let consumer = builder.start(|_| Ok(())).unwrap();
-        assert!(consumer.handle().wait_for(0, LONG));
+        let (consumer, faults) = stuck.faulty(&jobs);
         let tenure = faults.tenure().unwrap();
         tenure.hold("the lease server does not answer");
         jobs.push(1);
-        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Held { .. });
-        let says = "no job starts before the progress lets the consumer go on, which holds it back: the lease server";
-        stuck.stalls(&consumer.handle(), wanted, says);
+        let says = "no job starts before the progress lets the consumer go on, which holds it back: the lease server…";
+        stuck.stalls(&consumer.handle(), says);
         tenure.go_on();
-        stuck.reaches(&consumer.handle(), 1);
-        consumer.stop().unwrap();
+        stuck.goes_on(consumer, 1);
     }
 
     #[test]
     fn a_name_that_another_consumer_has() {
-        let (mut stuck, jobs) = (Stuck::new(), numbers(1));
-        let (builder, faults) = stuck.faulty(jobs);
-        let consumer = builder.start(|_| Ok(())).unwrap();
-        assert!(consumer.handle().wait_for(0, LONG));
+        let mut stuck = Stuck::new();
+        let (consumer, faults) = stuck.faulty(&numbers(1));
         faults.tenure().unwrap().lost("node b has it".into());
         let (_, error) = stuck.ends(consumer, 1, "node b has it");
-        assert!(matches!(&error, Error::Fenced { name, .. } if name == "p"), "{error:?}");
+        assert!(matches!(&error, Error::Fenced { name, .. } if *name == stuck.name), "{error:?}");
         // It no longer writes to a progress that another consumer has.
         stuck.is_kept(None);
     }
@@ -844,8 +817,7 @@ mod steering {
         let handle = consumer.handle();
         until(&handle, "the job", |status| matches!(status.blocked, Blocked::Running { index: 1, .. }));
         handle.request_stop();
-        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Running { index: 1, .. });
-        stuck.stalls(&handle, wanted, "job 1 has been running for ");
+        stuck.stalls(&handle, RUNS);
         assert_eq!(handle.status().state, State::Stopping);
         let told = |said: &Said| matches!(said, Said::Stalled(status) if status.state == State::Stopping);
         stuck.eventually("the event", || stuck.heard().iter().any(told));
@@ -878,8 +850,7 @@ mod steering {
         let (stuck, (hold, run)) = (Stuck::new(), hangs_at(1));
         let consumer = stuck.builder(numbers(2)).start(run).unwrap();
         let handle = consumer.handle();
-        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Running { index: 1, .. });
-        stuck.stalls(&handle, wanted, "job 1 has been running for ");
+        stuck.stalls(&handle, RUNS);
         let given_up = consumer.stop_within(Duration::ZERO);
         assert!(matches!(given_up, Err(Error::StopTimeout { running }) if running == [1]));
         let leaves = |status: &Status| matches!(status.blocked, Blocked::Leaving { .. });
@@ -935,6 +906,8 @@ mod failures {
         // The halt is told of and stored while the consumer still waits.
         let told = |said: &Said| matches!(said, Said::Stalled(status) if halted(status));
         stuck.eventually("the event", || stuck.heard().iter().any(told));
+        line(&stuck.name, Level::WARN, "the consumer halts");
+        stuck.warns(2, "job 2 has been running for …s (attempt 1)");
         eventually("the record", || stuck.kept(Some(true)).is_some_and(|info| info.last_halt.is_some()));
         drop(hold);
         stuck.halts(consumer, 1, "job 1 failed in attempt 1: no disk");
@@ -948,7 +921,7 @@ mod failures {
         assert!(matches!(error, Error::Job { index: 2, .. }), "{error:?}");
         let parked: Vec<_> = stuck.heard().into_iter().filter(|said| matches!(said, Said::Parked(..))).collect();
         assert!(matches!(&parked[..], [Said::Parked(1, error)] if error == "no disk for 1"), "{parked:#?}");
-        let parked = stuck.store.parked("p").unwrap();
+        let parked = stuck.store.parked(&stuck.name).unwrap();
         assert_eq!((parked.len(), parked[0].index, &*parked[0].error), (1, 1, "no disk for 1"));
         let halt = stuck.kept(Some(false)).unwrap().last_halt.unwrap();
         assert!(halt.error.contains("budget"), "the sentence says that it could not be parked: {}", halt.error);
@@ -958,34 +931,38 @@ mod failures {
 mod crashes {
     use super::*;
 
-    /// Simulates a process that dies while job 1 runs, after job 0 is saved.
-    fn die(disk: &FaultyStore, max_crashes: u32) -> FaultyStore {
-        LazyLock::force(&BEGUN);
-        let builder = Consumer::builder(numbers(2), disk.store().progress("p")).stop_at(1).max_crashes(max_crashes);
-        std::thread::scope(|scope| {
-            let (say, said) = bounded::<()>(0);
-            let consumer = builder.max_search_ahead(1).start(move |job| {
-                if job.index == 1 {
-                    say.send(())?;
-                    say.send(())?;
-                }
-                Ok(())
+    /// Lets the process of a consumer die this often while job 1 runs, after job 0 is saved.
+    fn died(times: usize, max_crashes: u32) -> (FaultyStore, Stuck) {
+        let mut disk = FaultyStore::new().unwrap();
+        let stuck = Stuck::on(disk.store());
+        for _ in 0..times {
+            let builder = Consumer::builder(numbers(2), disk.store().progress(&stuck.name)).max_crashes(max_crashes);
+            std::thread::scope(|scope| {
+                let (say, said) = bounded::<()>(0);
+                let consumer = builder.stop_at(1).max_search_ahead(1).start(move |job| {
+                    if job.index == 1 {
+                        say.send(())?;
+                        say.send(())?;
+                    }
+                    Ok(())
+                });
+                let consumer = consumer.unwrap();
+                said.recv_timeout(LONG).unwrap();
+                disk.freeze_at(0);
+                scope.spawn(move || said.recv_timeout(LONG).unwrap());
+                consumer.join().unwrap();
             });
-            let consumer = consumer.unwrap();
-            said.recv_timeout(LONG).unwrap();
-            disk.freeze_at(0);
-            scope.spawn(move || said.recv_timeout(LONG).unwrap());
-            consumer.join().unwrap();
-        });
-        disk.after_crash().unwrap()
+            disk = disk.after_crash().unwrap();
+        }
+        let store = disk.store();
+        (disk, Stuck { store, ..stuck })
     }
 
     #[test]
     fn a_job_that_killed_its_process_too_often() {
         // After the first death jobs are recorded, after the second job 1 is a suspect, and the
         // third is counted.
-        let disk = (0..3).fold(FaultyStore::new().unwrap(), |disk, _| die(&disk, 1));
-        let stuck = Stuck::on(disk.store());
+        let (_disk, stuck) = died(3, 1);
         let consumer = stuck.builder(numbers(2)).max_crashes(1).start(|_| Ok(())).unwrap();
         let error = stuck.halts(consumer, 1, "died once while job 1 ran alone");
         assert!(matches!(error, Error::Crashed { index: 1, crashes: 1 }), "{error:?}");
@@ -993,83 +970,73 @@ mod crashes {
 
     #[test]
     fn jobs_waiting_to_be_recorded_by_a_failing_store() {
-        let disk = die(&FaultyStore::new().unwrap(), 9);
-        let (stuck, script) = (Stuck::on(disk.store()), Script::up_to(3));
+        let ((disk, stuck), script) = (died(1, 9), Script::up_to(3));
         let gate = script.gated();
-        let consumer = stuck.builder(script.clone()).start(|_| Ok(())).unwrap();
+        let consumer = stuck.start(script.clone());
         gate.wait_for("head");
         disk.fail(..);
         script.ungate();
         drop(gate);
-        let status = stuck.stalls(&consumer.handle(), is_unsaved, "the storage of the progress fails; ");
+        let status = stuck.stalls(&consumer.handle(), &unsaved(""));
         assert_eq!((status.next, status.processing), (1, 0), "nothing starts before it is recorded");
         disk.heal();
-        stuck.reaches(&consumer.handle(), 3);
-        consumer.stop().unwrap();
+        stuck.goes_on(consumer, 3);
     }
 
     /// A life after a crash lets the jobs above start once no job is left to record.
     #[test]
     fn a_hanging_suspect_beside_new_jobs() {
-        let disk = die(&FaultyStore::new().unwrap(), 9);
-        let (stuck, jobs, (hold, run)) = (Stuck::on(disk.store()), numbers(2), hangs_at(1));
+        let ((_disk, stuck), jobs, (hold, run)) = (died(1, 9), numbers(2), hangs_at(1));
         let consumer = stuck.builder(jobs.clone()).start(run).unwrap();
         let handle = consumer.handle();
         until(&handle, "job 1", |status| status.processing == 1);
         (2..9).for_each(|index| _ = jobs.push(index));
         until(&handle, "the other jobs", |status| status.done_ahead == 7);
-        let wanted = |blocked: &Blocked| matches!(blocked, Blocked::Running { index: 1, .. });
-        stuck.stalls(&handle, wanted, "job 1 has been running for ");
+        stuck.stalls(&handle, RUNS);
         drop(hold);
         consumer.stop().unwrap();
     }
 
     #[test]
     fn a_suspect_that_waits_to_run_alone() {
-        let disk = die(&die(&FaultyStore::new().unwrap(), 9), 9);
-        let (stuck, script, (hold, run)) = (Stuck::on(disk.store()), Script::up_to(2), hangs_at(2));
+        let ((_disk, stuck), script, (hold, run)) = (died(2, 9), Script::up_to(2), hangs_at(2));
         // Job 1 cannot be read, and the job above it starts.
         script.fail_at(1, Fault::Error);
         let consumer = stuck.builder(script.clone()).start(run).unwrap();
         let handle = consumer.handle();
         until(&handle, "job 2", |status| status.oldest.is_some_and(|oldest| oldest.index == 2));
-        let wanted = |blocked: &Blocked| *blocked == Blocked::Alone { index: 1 };
         let says =
-            "the process died while job 1 may have run, so this job runs alone: it starts when no other job is in";
-        stuck.stalls(&handle, wanted, says);
+            "the process died while job 1 may have run, so this job runs alone: it starts when no other job is in…";
+        stuck.stalls(&handle, says);
         script.heal();
         drop(hold);
-        stuck.reaches(&handle, 2);
-        consumer.stop().unwrap();
+        stuck.goes_on(consumer, 2);
     }
 
     #[test]
     fn a_suspect_that_the_source_does_not_return() {
-        let disk = die(&die(&FaultyStore::new().unwrap(), 9), 9);
-        let (stuck, script) = (Stuck::on(disk.store()).seeing(1), Script::up_to(1));
+        let ((_disk, stuck), script) = (died(2, 9), Script::up_to(1));
+        let stuck = stuck.seeing(1);
         let gate = script.gated();
-        let consumer = stuck.builder(script.clone()).start(|_| Ok(())).unwrap();
+        let consumer = stuck.start(script.clone());
         gate.wait_for("at_index");
-        stuck.stalls(&consumer.handle(), is_source, "it has not answered for ");
+        stuck.stalls(&consumer.handle(), &unread(1, SILENT));
         script.ungate();
         drop(gate);
-        stuck.reaches(&consumer.handle(), 1);
-        consumer.stop().unwrap();
+        stuck.goes_on(consumer, 1);
     }
 
     #[test]
     fn a_suspect_whose_crash_cannot_be_counted() {
-        let disk = die(&die(&FaultyStore::new().unwrap(), 9), 9);
-        let (stuck, script) = (Stuck::on(disk.store()), Script::up_to(1));
+        let ((disk, stuck), script) = (died(2, 9), Script::up_to(1));
         let gate = script.gated();
         disk.fail(1..);
-        let consumer = stuck.builder(script.clone()).start(|_| Ok(())).unwrap();
-        let status = stuck.stalls(&consumer.handle(), is_unsaved, "the storage of the progress fails; ");
+        let consumer = stuck.start(script.clone());
+        let status = stuck.stalls(&consumer.handle(), &unsaved(""));
         assert_eq!(status.processing, 0);
         disk.heal();
         script.ungate();
         drop(gate);
-        stuck.reaches(&consumer.handle(), 1);
-        consumer.stop().unwrap();
+        stuck.goes_on(consumer, 1);
     }
 }
