@@ -1,8 +1,6 @@
 //! The changes that a transactional job requests.
 
-#[cfg(feature = "seam")]
-use crate::base::sync::Arc;
-use crate::base::{Error, Index, config::ConfigError, error::describe, guard::guarded, structure::shows};
+use crate::base::{Error, config::ConfigError, error::describe, guard::guarded, structure::shows};
 use crate::commit::adds::Add;
 use crate::commit::changes::{Changes, Home};
 use crate::kv::batch::LARGEST;
@@ -34,39 +32,8 @@ pub struct Effects {
     /// The store whose tables and logs it accepts.
     store: Home,
     limit: usize,
-    refused: Option<EffectRefusal>,
-}
-
-#[cfg(feature = "seam")]
-type MakeError = Arc<dyn Fn() -> Error + Send + Sync>;
-
-#[derive(Clone)]
-enum EffectRefusal {
-    Foreign(&'static str, String),
-    ReadOnly,
-    TooLarge(usize),
-    Needed(String, Index, Option<Index>),
-    Config(ConfigError),
-    /// A reason of another crate, which creates the error anew.
-    #[cfg(feature = "seam")]
-    Other(MakeError),
-    /// The log, and the text of the error. The caller of the change got the error itself.
-    Item(String, String),
-}
-
-impl From<EffectRefusal> for Error {
-    fn from(refused: EffectRefusal) -> Self {
-        match refused {
-            EffectRefusal::Foreign(what, name) => ConfigError::Foreign { what, name }.into(),
-            EffectRefusal::ReadOnly => Error::ReadOnly,
-            EffectRefusal::Config(config) => config.into(),
-            #[cfg(feature = "seam")]
-            EffectRefusal::Other(make) => make(),
-            EffectRefusal::TooLarge(limit) => Error::EffectsTooLarge { limit },
-            EffectRefusal::Needed(log, index, last_processed) => Error::Needed { log, index, last_processed },
-            EffectRefusal::Item(log, source) => Error::Item { log, source: source.into() },
-        }
-    }
+    /// Makes the error of the last change that was refused. The caller got one of these, too.
+    refused: Option<Box<dyn Fn() -> Error + Send + Sync>>,
 }
 
 /// The most bytes of a record beside its key and value: a tag, a family and two lengths.
@@ -160,7 +127,8 @@ impl Effects {
         match log.clear_op() {
             Ok(op) => self.changes.op(log.state().clone(), op),
             Err(Error::Needed { log, index, last_processed }) => {
-                return Err(self.refuse(EffectRefusal::Needed(log, index, last_processed)));
+                let needed = move || Error::Needed { log: log.clone(), index, last_processed };
+                return Err(self.refuse(needed));
             }
             Err(error) => return Err(error),
         }
@@ -222,14 +190,13 @@ impl Effects {
     pub fn push<T, C: Codec<T>>(&mut self, log: &JobLog<T, C>, item: &T) -> Result<(), Error> {
         let mut value = Vec::new();
         if let Err(source) = guarded(|| log.codec().encode(item, &mut value)) {
-            self.refuse(EffectRefusal::Item(log.name().to_owned(), describe(&*source)));
+            self.refuse_item(log.name(), describe(&*source));
             return Err(Error::Item { log: log.name().to_owned(), source });
         }
         if value.len() >= LARGEST as usize - 64 {
             // Found only at the save, it would fail the other jobs too.
             let reason = format!("it has {} bytes, and {} is the limit", value.len(), LARGEST - 64);
-            self.refuse(EffectRefusal::Item(log.name().to_owned(), reason.clone()));
-            return Err(Error::Item { log: log.name().to_owned(), source: reason.into() });
+            return Err(self.refuse_item(log.name(), reason));
         }
         self.admit(log.store(), "log", log.name(), value.len())?;
         self.changes.op(log.state().clone(), push_op(value));
@@ -241,23 +208,13 @@ impl Effects {
         self.admit(table.store(), "table", table.name(), length.saturating_add(table.key_prefix().len()))
     }
 
-    /// Refuses a change for a wrong setting, and returns the error.
-    pub(crate) fn refuse_config(&mut self, config: ConfigError) -> Error {
-        self.refuse(EffectRefusal::Config(config))
-    }
-
-    /// Refuses a change with the error that `make` creates, and returns the error.
-    #[cfg(feature = "seam")]
-    pub(crate) fn refuse_for(&mut self, make: impl Fn() -> Error + Send + Sync + 'static) -> Error {
-        self.refuse(EffectRefusal::Other(Arc::new(make)))
-    }
-
     /// Checks that the job may request this many more bytes of this store.
     pub(crate) fn admit(&mut self, store: &Store, what: &'static str, name: &str, length: usize) -> Result<(), Error> {
         if store.home() != self.store {
-            Err(self.refuse(EffectRefusal::Foreign(what, name.to_owned())))
+            let name = name.to_owned();
+            Err(self.refuse(move || ConfigError::Foreign { what, name: name.clone() }.into()))
         } else if store.writable().is_err() {
-            Err(self.refuse(EffectRefusal::ReadOnly))
+            Err(self.refuse(|| Error::ReadOnly))
         } else {
             self.admit_more(length)
         }
@@ -266,19 +223,27 @@ impl Effects {
     fn admit_more(&mut self, length: usize) -> Result<(), Error> {
         let more = length.saturating_add(OVERHEAD);
         if self.changes.len().saturating_add(more) > self.limit {
-            return Err(self.refuse(EffectRefusal::TooLarge(self.limit)));
+            let limit = self.limit;
+            return Err(self.refuse(move || Error::EffectsTooLarge { limit }));
         }
         Ok(())
     }
 
-    fn refuse(&mut self, refused: EffectRefusal) -> Error {
-        self.refused = Some(refused.clone());
-        refused.into()
+    fn refuse_item(&mut self, log: &str, reason: String) -> Error {
+        let log = log.to_owned();
+        self.refuse(move || Error::Item { log: log.clone(), source: reason.clone().into() })
+    }
+
+    /// Refuses a change with the error that `make` creates, and returns the error.
+    pub(crate) fn refuse(&mut self, make: impl Fn() -> Error + Send + Sync + 'static) -> Error {
+        let error = make();
+        self.refused = Some(Box::new(make));
+        error
     }
 
     /// Returns the requested changes, and an error if one was refused.
     pub(crate) fn finish(self) -> (Changes, Result<(), Error>) {
-        (self.changes, self.refused.map_or(Ok(()), |refused| Err(refused.into())))
+        (self.changes, self.refused.map_or(Ok(()), |make| Err(make())))
     }
 }
 

@@ -224,7 +224,7 @@ pub fn operate(
 
 /// Refuses a change, so that the write fails with the error that `make` creates, and returns it.
 pub fn refuse(effects: &mut Effects, make: impl Fn() -> Error + Send + Sync + 'static) -> Error {
-    effects.refuse_for(make)
+    effects.refuse(make)
 }
 
 // A clock.

@@ -100,7 +100,7 @@ impl Effects {
     fn run(&mut self, sql: &str, values: impl SqlParams, rows: Option<u64>) -> Result<(), Error> {
         if !self.store.takes_sql {
             let why = "this store takes no SQL: use one on SQLite (`Store::attach_sqlite`), or a table of the store";
-            return Err(self.refuse_config(ConfigError::Unsupported { setting: "execute", why: why.to_owned() }));
+            return Err(self.refuse(|| ConfigError::Unsupported { setting: "execute", why: why.to_owned() }.into()));
         }
         let statement = Statement::encode(sql, &values.into_values(), rows);
         self.admit_more(statement.len())?;
