@@ -16,8 +16,6 @@
 mod own;
 mod registry;
 pub(crate) mod stopping;
-#[cfg(test)]
-mod tests;
 pub(crate) mod workers;
 
 pub use self::own::Own;
@@ -189,7 +187,7 @@ impl<H: Host> Threads<H> {
 
     pub fn leave_as_owner(&self) {
         if let Some(host) = self.host.upgrade() {
-            host.with_registry(|registry, _| registry.owner_leaves());
+            host.with_registry(|registry, _| registry.owned = false);
         }
         self.leave();
     }
@@ -264,7 +262,7 @@ thread_local! {
 impl Alive {
     /// Counts a thread that is about to start.
     fn expect<H: Host>(host: &Arc<H>) -> Self {
-        host.with_registry(|registry, _| registry.thread_begins());
+        host.with_registry(|registry, _| registry.alive += 1);
         let host: Weak<H> = Arc::downgrade(host);
         Self(host)
     }
@@ -318,4 +316,83 @@ fn join_until(threads: Vec<JoinHandle<()>>, deadline: Instant) -> bool {
         join_all(vec![joiner]);
     }
     in_time
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossbeam_channel::{Sender, unbounded};
+    use std::time::Duration;
+
+    /// Longer than anything here takes; only a failing test waits this long.
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// A host without a driver, a window and jobs.
+    struct Bare {
+        threads: Threads<Self>,
+        state: Mutex<State>,
+        told: Sender<&'static str>,
+    }
+
+    #[derive(Default)]
+    struct State(ThreadRegistry);
+
+    impl AsRef<ThreadRegistry> for State {
+        fn as_ref(&self) -> &ThreadRegistry {
+            &self.0
+        }
+    }
+
+    impl Bare {
+        fn tell(&self, what: &'static str) {
+            let _ = self.told.send(what);
+        }
+    }
+
+    impl Host for Bare {
+        fn threads(&self) -> &Threads<Self> {
+            &self.threads
+        }
+
+        fn with_registry<R>(&self, change: impl FnOnce(&mut ThreadRegistry, usize) -> R) -> R {
+            change(&mut self.state.lock().0, 0)
+        }
+
+        fn thread_panicked(&self) {
+            self.tell("panicked");
+        }
+
+        fn clear_up(&self) {
+            self.tell("cleared up");
+        }
+
+        fn somebody_left(&self, _over: bool) {
+            self.tell("left");
+        }
+
+        fn everybody_left(&self) {}
+    }
+
+    /// Says on which kind of thread it is dropped.
+    struct Dropped(Arc<Bare>);
+
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            self.0.tell(if self.0.threads.is_own_thread() { "dropped on its own thread" } else { "dropped elsewhere" });
+        }
+    }
+
+    #[test]
+    fn a_panicking_thread_drops_what_the_end_left() {
+        let (told, hears) = unbounded();
+        let state = Mutex::default();
+        let host = Arc::new_cyclic(|me: &Weak<Bare>| Bare { threads: Threads::new(me.clone()), state, told });
+        assert!(!host.threads.wait_gone(&mut host.state.lock(), Some(Instant::now())), "there may be work yet");
+        host.state.lock().0.end(Box::new(Dropped(host.clone())));
+        host.threads.spawn("wl-example", || panic!("a bug")).unwrap();
+        let heard = [(); 4].map(|()| hears.recv_timeout(LONG).unwrap());
+        assert_eq!(heard, ["panicked", "cleared up", "dropped on its own thread", "left"]);
+        let deadline = Instant::now().checked_add(LONG);
+        assert!(host.threads.wait_gone(&mut host.state.lock(), deadline), "who panics is counted out, too");
+    }
 }

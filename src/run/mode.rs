@@ -33,7 +33,7 @@ pub(crate) struct Asked {
 }
 
 /// These settings with the defaults of the mode; `None` if the mode has no such limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     /// The number of worker threads; by default as many as jobs in flight.
     pub(crate) threads: Option<usize>,
@@ -79,48 +79,5 @@ impl Mode {
             }
         }
         Ok(settings)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MODES: &[Mode] = &[
-        Mode::Direct,
-        Mode::Deferred,
-        #[cfg(feature = "tokio")]
-        Mode::Asynchronous,
-        Mode::Ordered,
-        Mode::Transactional,
-        Mode::Batched,
-        Mode::BatchedTransactional,
-        Mode::Writing,
-    ];
-
-    #[test]
-    fn settings_of_one_mode_are_refused_in_others() {
-        for mode in MODES.iter().copied() {
-            let threads = mode.settings(Asked { threads: Some(2), ..Asked::default() });
-            let effects = mode.settings(Asked { max_effects: Some(9), ..Asked::default() });
-            let unwritten = mode.settings(Asked { max_unwritten: Some(7), ..Asked::default() });
-            let none = Settings { threads: None, effects: None, unwritten: None };
-            let refused = |setting| move |error: ConfigError| matches!(error, ConfigError::Unsupported { setting: told, .. } if told == setting);
-            match mode {
-                Mode::Deferred => assert_eq!(threads, Ok(Settings { threads: Some(2), ..none })),
-                _ => assert!(threads.is_err_and(refused("threads"))),
-            }
-            match mode {
-                Mode::Transactional | Mode::BatchedTransactional => {
-                    assert_eq!(effects, Ok(Settings { effects: Some(9), ..none }));
-                }
-                _ => assert!(effects.is_err_and(refused("max_effects"))),
-            }
-            match mode {
-                Mode::Writing => assert_eq!(unwritten, Ok(Settings { unwritten: Some(7), ..none })),
-                _ => assert!(unwritten.is_err_and(refused("max_unwritten"))),
-            }
-            assert!(mode.settings(Asked::default()).is_ok(), "{mode:?}");
-        }
     }
 }

@@ -10,9 +10,9 @@ pub struct ThreadRegistry {
     /// host, such as writing lines.
     present: usize,
     /// The number of started threads whose thread-locals are not all destroyed.
-    alive: usize,
+    pub(super) alive: usize,
     /// False once the owner has stopped, joined or dropped the consumer.
-    owned: bool,
+    pub(super) owned: bool,
     /// True once there is no more work to come.
     over: bool,
     name: Option<AnyGuard>,
@@ -81,14 +81,6 @@ impl ThreadRegistry {
     pub(super) fn leave(&mut self, tokens: usize) -> Left {
         self.present -= 1;
         Left { over: self.over, gone: self.is_gone(), last: self.present == 0, name: self.release_name(tokens) }
-    }
-
-    pub(super) fn owner_leaves(&mut self) {
-        self.owned = false;
-    }
-
-    pub(super) fn thread_begins(&mut self) {
-        self.alive += 1;
     }
 
     /// Returns true if all are gone now.
