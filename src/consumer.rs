@@ -1,7 +1,7 @@
 //! The public consumer: its builder, its handles, and its end.
 
 use crate::base::{Error, error::describe, structure::shows, sync::Arc};
-use crate::driver::{end_condition::OutOfReach, handlers::control::Control};
+use crate::driver::{Driver, end_condition::OutOfReach};
 #[cfg(feature = "tokio")]
 use crate::run::asynchronous::is_in_runtime;
 use std::time::Duration;
@@ -104,7 +104,7 @@ pub use handle::Handle;
 #[doc(alias("at least once", "consumer group"))]
 #[must_use = "dropping a consumer stops it"]
 pub struct Consumer {
-    control: Arc<dyn Control>,
+    control: Arc<Driver>,
     /// True once `stop` or `join` takes care of the end.
     left: bool,
     /// True if the jobs are tasks of a runtime, which cannot end while its thread waits for them.
@@ -113,7 +113,7 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    fn new(control: Arc<dyn Control>) -> Self {
+    fn new(control: Arc<Driver>) -> Self {
         Self {
             control,
             left: false,

@@ -20,21 +20,20 @@ mod calls;
 mod core;
 mod effects;
 pub(crate) mod end_condition;
-mod explain;
 mod failed_jobs;
 mod flights;
 pub(crate) mod handlers;
 mod handoff;
 #[cfg(all(test, waterline_loom))]
 mod loom;
-mod name_released;
 mod outbox;
 mod prefetch;
 mod reading;
 mod running;
+#[cfg(test)]
+mod samples;
 mod save_deadline;
 mod saving;
-mod strip;
 pub(crate) mod tenure;
 mod waiters;
 mod watching;
@@ -49,6 +48,8 @@ use self::outbox::Wakes;
 use self::running::Pool;
 use self::save_deadline::SaveDeadline;
 use self::waiters::Waiter;
+#[cfg(feature = "tokio")]
+pub(crate) use self::waiters::WaiterKey;
 use self::whole::{CoreGuard, WholeCore};
 
 pub(crate) struct Driver {
@@ -409,9 +410,7 @@ impl Host for Driver {
     }
 
     fn name_freed(&self) {
-        if name_released::has_waiters() {
-            name_released::tell(&self.watermark.name());
-        }
+        self.call_standbys();
     }
 
     fn everybody_left(&self) {
@@ -428,29 +427,26 @@ impl Host for Driver {
 
 #[cfg(test)]
 mod tests {
-    use crate::driver::handlers::control::Control;
-    use crate::{Consumer, Done, Handle, Index, MemoryJobs, MemoryProgress};
+    use super::*;
+    use crate::{Consumer, Done, Index, MemoryJobs, MemoryProgress};
     use crossbeam_channel::unbounded;
     use std::time::{Duration, Instant};
 
     /// Longer than anything here takes; only a failing test waits this long.
     const LONG: Duration = Duration::from_secs(20);
 
-    fn keep(control: &dyn Control, kept: Duration) {
-        control.with_workers(&|workers| {
-            workers.keep = Some(kept);
-            0
-        });
+    fn keep(driver: &Driver, kept: Duration) {
+        driver.core.lock().workers.keep = Some(kept);
     }
 
-    fn threads(control: &dyn Control) -> usize {
-        control.with_workers(&|workers| workers.threads)
+    fn threads(driver: &Driver) -> usize {
+        driver.core.lock().workers.threads
     }
 
-    fn eventually(what: &str, handle: &Handle, so: impl Fn(&dyn Control) -> bool) {
+    fn eventually(what: &str, driver: &Driver, so: impl Fn(&Driver) -> bool) {
         let deadline = Instant::now() + LONG;
-        while !so(&*handle.control) {
-            let (threads, unjoined) = (threads(&*handle.control), handle.control.unjoined());
+        while !so(driver) {
+            let (threads, unjoined) = (threads(driver), driver.threads.unjoined());
             assert!(Instant::now() < deadline, "waited in vain for {what}: {threads} threads, {unjoined} to be joined");
             std::thread::park_timeout(Duration::from_millis(1));
         }
@@ -476,21 +472,21 @@ mod tests {
         let consumer = consumer.unwrap();
         let handle = consumer.handle();
         for round in 1..=3 {
-            keep(&*handle.control, LONG);
+            keep(&handle.control, LONG);
             (0..BURST).for_each(|_| assert!(jobs.push(()) < Index::MAX));
             let done: Vec<_> = (0..BURST).map(|_| handed.recv_timeout(LONG).expect("each has a thread")).collect();
-            assert_eq!(threads(&*handle.control), BURST as usize);
+            assert_eq!(threads(&handle.control), BURST as usize);
             (0..BURST).for_each(|_| go.send(()).unwrap());
             done.into_iter().flatten().for_each(Done::complete);
             assert!(handle.wait_for(round * BURST - 1, LONG));
-            keep(&*handle.control, Duration::from_millis(1));
+            keep(&handle.control, Duration::from_millis(1));
             // Threads that are already asleep have to sleep again, for the shorter time.
             handle.set_max_processing(BURST as usize).unwrap();
-            eventually("the last thread", &handle, |control| threads(control) == 1);
+            eventually("the last thread", &handle.control, |driver| threads(driver) == 1);
         }
         // The last worker, the reader, the saver and the last thread to end; threads that end at
         // the same time do not join each other.
-        eventually("the join", &handle, |control| control.unjoined() < BURST as usize);
+        eventually("the join", &handle.control, |driver| driver.threads.unjoined() < BURST as usize);
         consumer.stop().unwrap();
     }
 
@@ -517,7 +513,7 @@ mod tests {
         let handle = consumer.handle();
         let mut rng = fastrand::Rng::with_seed(7);
         for round in 0..800u64 {
-            keep(&*handle.control, Duration::from_micros(rng.u64(..100)));
+            keep(&handle.control, Duration::from_micros(rng.u64(..100)));
             (0..4).for_each(|_| assert!(jobs.push(()) < Index::MAX));
             assert!(handle.wait_for(4 * round + 3, LONG), "in round {round}: {:#?}", handle.status());
         }

@@ -100,7 +100,6 @@ mod effects;
 pub mod fuzzing;
 mod kv;
 mod log;
-mod notifier;
 mod observe;
 mod pipeline;
 mod progress;

@@ -85,7 +85,10 @@ pub(crate) trait JobPort<T>: Send + Sync + 'static {
 pub(crate) trait Runner<T>: Send + Sync + 'static {
     /// Runs a job. Returns `None` if its [`Done`](worker::Done) token will report it. Leaves its
     /// effects in the buffer, which is empty before.
-    fn run(&self, assignment: Assignment<T>, effects: &mut Changes) -> Option<Report>;
+    fn run(&self, Assignment { token, job }: Assignment<T>, effects: &mut Changes) -> Option<Report> {
+        let index = job.index;
+        Some(Report { token, index, outcome: self.run_batch(vec![job], effects) })
+    }
 
     /// Hands a waiting result to the sink. Only jobs that were set aside, in mode *ordered*, get a
     /// turn.

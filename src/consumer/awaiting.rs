@@ -2,8 +2,7 @@
 
 use super::{Consumer, Handle};
 use crate::base::{Error, Index, sync::Arc, wakers::within};
-use crate::driver::end_condition::OutOfReach;
-use crate::driver::handlers::control::{Control, WaiterKey};
+use crate::driver::{Driver, WaiterKey, end_condition::OutOfReach};
 use crate::observe::status::Ended;
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -114,7 +113,7 @@ impl Consumer {
 struct LeavingConsumer(Option<Consumer>);
 
 impl LeavingConsumer {
-    fn control(&self) -> Option<&dyn Control> {
+    fn control(&self) -> Option<&Driver> {
         self.0.as_ref().map(|consumer| &*consumer.control)
     }
 
@@ -138,7 +137,7 @@ impl Drop for LeavingConsumer {
 }
 
 struct AwaitedConsumer {
-    control: Arc<dyn Control>,
+    control: Arc<Driver>,
     index: Index,
     place: Option<WaiterKey>,
 }
@@ -155,7 +154,7 @@ impl Drop for AwaitedConsumer {
     }
 }
 
-async fn ended_within(control: &Arc<dyn Control>, timeout: Duration) -> Option<Ended> {
+async fn ended_within(control: &Driver, timeout: Duration) -> Option<Ended> {
     let ended = || control.wait_ended(Duration::ZERO);
     if control.is_own_thread() {
         return None;

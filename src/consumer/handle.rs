@@ -2,7 +2,7 @@
 
 use crate::base::config::{check_max_processing, check_search_ahead};
 use crate::base::{Error, Index, structure::shows, sync::Arc};
-use crate::driver::handlers::control::Control;
+use crate::driver::Driver;
 use crate::observe::{status::Ended, status::Status, strip::Strip};
 use crate::source::watermark::Watermark;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// After the end of the consumer the getters return the last values.
 #[derive(Clone)]
 pub struct Handle {
-    pub(crate) control: Arc<dyn Control>,
+    pub(crate) control: Arc<Driver>,
 }
 
 impl Handle {

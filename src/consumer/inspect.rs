@@ -8,13 +8,6 @@ use crate::progress::Tenure;
 use crate::source::wakeup::{Bell, Met, Wakeup};
 use crate::source::{Jobs, bound::MetLog, watermark::Watermark};
 
-/// Where the user wants the consumer to begin and end.
-pub(super) struct Wanted {
-    pub(super) start_at: Option<Index>,
-    pub(super) stop_at: Option<Index>,
-    pub(super) watermark: Watermark,
-}
-
 /// A source with which the consumer can begin.
 pub(super) struct Inspected {
     /// The watermark to publish into, reserved for this consumer.
@@ -52,11 +45,6 @@ impl Unstarted {
         (self.watermark, self.reserved) = (None, true);
     }
 
-    /// True if the consumer has waited for its name as a standby.
-    pub(super) fn has_waited(&self) -> bool {
-        self.reserved
-    }
-
     /// Reserves the watermark for this consumer, whose name and upstreams are now known.
     pub(super) fn reserve(
         &mut self,
@@ -83,14 +71,15 @@ impl Drop for Unstarted {
     }
 }
 
-/// Subscribes to the source, reserves the watermark, and asks for the first index.
+/// Subscribes to the source, reserves the watermark, and asks for the first index. The user may
+/// have set where to begin and to end.
 pub(super) fn inspect(
     jobs: &impl Jobs,
-    wanted: Wanted,
+    (start_at, stop_at): (Option<Index>, Option<Index>),
+    watermark: Watermark,
     acquired: &Acquired,
     unstarted: &mut Unstarted,
 ) -> Result<Inspected, Error> {
-    let Wanted { start_at, stop_at, watermark } = wanted;
     // If anything is saved the stream has begun, even if there is no watermark yet.
     let begun = acquired.next().or(start_at);
     let failed = |source| Error::Source { index: begun.unwrap_or(0), source };
@@ -111,7 +100,7 @@ pub(super) fn inspect(
             return Err(Error::Truncated { next, first });
         }
         // An upstream may end while a standby waits for its name; that is no mistake of the start.
-        if !unstarted.has_waited() {
+        if !unstarted.reserved {
             check_upstreams(&watermark, &met.upstreams, next)?;
         }
     }

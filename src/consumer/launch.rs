@@ -5,7 +5,7 @@
 use super::Consumer;
 use super::acquire::{Acquired, Keeps, acquire, subscribe};
 use super::builder::{Builder, OnProcessed};
-use super::inspect::{Inspected, Unstarted, Wanted, inspect};
+use super::inspect::{Inspected, Unstarted, inspect};
 use super::recover::{Going, recover};
 use super::source::Reading;
 use crate::base::Error;
@@ -14,7 +14,6 @@ use crate::base::config::{self, OnExhausted};
 use crate::base::sync::{Arc, Mutex};
 use crate::driver::tenure::{NameInUse, fenced};
 use crate::driver::{Calls, Core, Driver, Recovered, Timeouts, writing::Writing};
-use crate::notifier::notify;
 #[cfg(feature = "metrics")]
 use crate::observe::metrics;
 use crate::observe::observers::Observers;
@@ -134,12 +133,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         commits: Option<&mut dyn Commits<P>>,
         unstarted: &mut Unstarted,
     ) -> Result<Opened, Error> {
-        let wanted = Wanted {
-            start_at: self.start_at.flatten(),
-            stop_at: self.stop_at,
-            watermark: self.watermark.take().unwrap_or_default(),
-        };
-        let inspected = inspect(&self.jobs, wanted, &acquired, unstarted)?;
+        let (ends, watermark) = ((self.start_at.flatten(), self.stop_at), self.watermark.take().unwrap_or_default());
+        let inspected = inspect(&self.jobs, ends, watermark, &acquired, unstarted)?;
         let log = inspected.log.as_ref().map(|log| (log.log.name(), log.store));
         note_log(&mut self.progress, log)?;
         let mut window = acquired.window(inspected.next, checked.limits);
@@ -230,7 +225,7 @@ pub(super) fn spawn<P: Progress>(assembled: Assembled<P>, unstarted: &Unstarted)
     }
     if let Some(callback) = on_processed {
         let port = driver.clone();
-        driver.spawn("wl-notifier", Box::new(move || notify(&port, callback)))?;
+        driver.spawn("wl-notifier", Box::new(move || port.notify(callback)))?;
     }
     if timed {
         let driver = driver.clone();

@@ -9,7 +9,6 @@ use super::failed_jobs::{FailedJobs, ParkedNews, Recovered};
 use super::outbox::{Ctx, Ending, Outbox, Wakes};
 use super::waiters::{Announcing, Waiters};
 use super::{
-    explain::View,
     flights::Flight,
     reading::{Caller, Reading},
     running::Running,
@@ -18,8 +17,7 @@ use super::{
     watching::Watching,
 };
 use crate::base::{BoxError, Index, caught::Caught, clock::Clock, guard::Guarded, retry::Retry, sync::Arc, time::Now};
-use crate::observe::status::{State, Status};
-use crate::observe::{Event, EventKind, observers::Notice, strip::Strip};
+use crate::observe::{Event, EventKind, observers::Notice};
 use crate::reader::Ask;
 use crate::run::OnJobDone;
 use crate::threads::ThreadRegistry;
@@ -95,7 +93,8 @@ impl Core {
 
     /// Takes the changes among the parked jobs, whose items a log has to keep.
     pub(crate) fn take_parked_news(&mut self) -> ParkedNews {
-        self.failed_jobs.take_parked_news()
+        let jobs = &mut self.failed_jobs;
+        if jobs.has_records { jobs.records.take_news() } else { ParkedNews::default() }
     }
 
     /// Polls the window until it has no action left.
@@ -149,7 +148,7 @@ impl Core {
     fn act(&mut self, action: Action, wakes: &mut Wakes, now: &Now) {
         match action {
             Action::Fetch(run) => {
-                let gate = self.failed_jobs.quarantine.gate();
+                let gate = self.failed_jobs.quarantine.gate;
                 let (first, last) = (*run.start(), self.window.fetch_through(&run, gate));
                 self.reading.fetch = Some(Ask::new(first, last, run.end() - first + 1));
                 self.reading.taken = false;
@@ -253,7 +252,7 @@ impl Core {
     /// Closes the life record with the last save, once nothing is in flight or will start.
     #[cold]
     fn close_life(&mut self, now: &Now) {
-        if self.window.is_ending() && self.failed_jobs.life.is_kept() && !self.saving.has_to_write(&self.window) {
+        if self.window.is_ending() && self.failed_jobs.life.keeps && !self.saving.has_to_write(&self.window) {
             // Unwritten effects may still be refused, and then the job runs again.
             if self.window.is_stopping() || self.out.effects.is_empty() {
                 self.halt_out_of_reach(now);
@@ -267,7 +266,7 @@ impl Core {
 
     /// Writes the reason of a halt while other jobs still run.
     pub(super) fn write_halt(&mut self, now: &Now) {
-        let is_lost = self.tenancy.is_lost();
+        let is_lost = self.tenancy.lost;
         let (failed_jobs, mut at) = self.failed_jobs(now);
         failed_jobs.life.write_halt(is_lost, &mut at);
     }
@@ -377,38 +376,6 @@ impl Core {
             || self.ending.reachable_below() <= index
             || self.gates.upstreams.iter().any(|upstream| kept_below(window, index, upstream))
     }
-
-    pub(super) fn view(&self) -> View<'_> {
-        View {
-            window: &self.window,
-            ending: &self.ending,
-            failed_jobs: &self.failed_jobs,
-            reading: &self.reading,
-            gates: &self.gates,
-            running: &self.running,
-            saving: &self.saving,
-            tenancy: &self.tenancy,
-            stalls: &self.watching.stalls,
-            workers: &self.workers,
-            is_gone: self.registry.is_gone(),
-        }
-    }
-
-    pub(crate) fn status(&self, now: &Now) -> Status {
-        self.view().status(now)
-    }
-
-    pub(crate) fn strip(&self, most: usize, now: &Now) -> Strip {
-        self.view().strip(most, now)
-    }
-
-    pub(super) fn stalled_status(&self, now: &Now) -> Status {
-        self.view().stalled_status(now)
-    }
-
-    pub(super) fn state(&self) -> State {
-        self.view().state()
-    }
 }
 
 impl AsRef<ThreadRegistry> for Core {
@@ -420,14 +387,13 @@ impl AsRef<ThreadRegistry> for Core {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::window::Limits;
+    use crate::driver::samples;
 
     #[test]
     fn jobs_done_earlier_beyond_the_end_are_awaited() {
-        let mut window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 100 });
-        window.restore([2..=4, 6..=6]);
-        window.stop_at(1);
-        let mut core: Core = Core::new(window, Retry::none(), usize::MAX, Instant::now());
+        let mut core = samples::core(1, 100, Instant::now());
+        core.window.restore([2..=4, 6..=6]);
+        core.window.stop_at(1);
         assert_eq!([1, 4, 5, 6].map(|index| core.never(index)), [false, false, true, true]);
         core.window.handle_head(Some(6));
         while core.window.poll().is_some() {}

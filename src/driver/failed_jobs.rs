@@ -7,7 +7,6 @@
 mod failures;
 mod lazy_box;
 mod life;
-mod put_back;
 mod quarantine;
 mod records;
 mod solo_runs;
@@ -117,11 +116,7 @@ impl FailedJobs {
         let is_redriven = at.window.is_redriven(index);
         at.window.handle_failed(index);
         if is_redriven {
-            if Self::is_put_back(&failure, at.window) {
-                self.redrive_put_back(index, attempt, &failure.text, at);
-            } else {
-                self.redrive_failed(index, attempt, &failure.text, at);
-            }
+            self.redrive_failed(index, attempt, &failure.text, is_put_back(&failure, at.window), at);
             return Some(failure.error);
         }
         self.job_failed(index, attempt, failure, at)
@@ -143,8 +138,9 @@ impl FailedJobs {
             return Some(failure.error);
         }
         self.failed += 1;
-        if Self::is_put_back(&failure, at.window) {
-            self.put_back(index, attempt, failure.text, at);
+        if is_put_back(&failure, at.window) {
+            at.tell(&Event::new(EventKind::PutBack, index).attempt(attempt).error(&failure.text));
+            self.defer(index, attempt, failure.text, Duration::ZERO, at);
             return Some(failure.error);
         }
         let is_last = failure.verdict == Verdict::Permanent || is_without_runtime(&failure);
@@ -218,15 +214,19 @@ impl FailedJobs {
     }
 
     /// Updates the record of a failed redriven job, unless the job was discarded meanwhile.
-    pub(super) fn redrive_failed(&mut self, index: Index, attempt: u32, text: &str, at: &mut Ctx<'_>) {
+    /// `put_back`: it runs once more in the next life.
+    pub(super) fn redrive_failed(&mut self, index: Index, attempt: u32, text: &str, put_back: bool, at: &mut Ctx<'_>) {
         self.failed += 1;
         self.failures.forget(index);
         self.outlived(index, at.window);
         self.quarantine.no_suspect(index, at.window);
-        if self.records.is_parked(index) {
-            self.records.note_parked(index, attempt, text, &self.failures, at);
+        match self.records.is_parked(index) {
+            true if put_back => self.records.note_put_back(index, at),
+            true => self.records.note_parked(index, attempt, text, &self.failures, at),
+            false => {}
         }
-        at.tell(&Event::new(EventKind::RedriveFailed, index).attempt(attempt).error(text));
+        let kind = if put_back { EventKind::PutBack } else { EventKind::RedriveFailed };
+        at.tell(&Event::new(kind, index).attempt(attempt).error(text));
     }
 
     /// Updates the record of a redriven job whose effects cannot be written.
@@ -239,7 +239,7 @@ impl FailedJobs {
     /// Writes, with the next save, the record of a job to be retried, if attempts outlive the
     /// process.
     fn note_attempt(&mut self, index: Index, attempts: u32, error: &str, at: &mut Ctx<'_>) {
-        if self.quarantine.max_crashes().is_some() {
+        if self.quarantine.max_crashes.is_some() {
             self.outlived(index, at.window);
             let suspect = self.quarantine.is_suspect(index);
             self.records.note_attempt((index, attempts), error, suspect, &self.failures, at);
@@ -377,8 +377,8 @@ impl FailedJobs {
 
     pub(super) fn set_gate(&mut self, open_below: Index, window: &mut Window) {
         // Writing to an empty quarantine would allocate it, so an unchanged gate is not set.
-        if open_below != self.quarantine.gate() {
-            self.quarantine.set_gate(open_below);
+        if open_below != self.quarantine.gate {
+            self.quarantine.gate = open_below;
         }
         window.handle_gate(self.quarantine.open_below());
     }
@@ -399,10 +399,6 @@ impl FailedJobs {
         }
     }
 
-    pub(super) fn take_parked_news(&mut self) -> ParkedNews {
-        if self.has_records { self.records.take_news() } else { ParkedNews::default() }
-    }
-
     /// Closes the life record with the last save.
     pub(super) fn close_life(&mut self, at: &mut Ctx<'_>) {
         if !self.life.is_owed(at.ending) {
@@ -411,19 +407,26 @@ impl FailedJobs {
         // A redrive from now on would run in a closed life.
         at.window.handle_stop();
         self.release_alone(at);
-        let careful = self.quarantine.max_crashes().map(|_| self.quarantine.until());
+        let careful = self.quarantine.max_crashes.map(|_| self.quarantine.until);
         self.life.close(careful, at);
     }
 
     /// Takes new limits, and returns those that hold now.
     pub(super) fn change_limits(&mut self, limits: Limits, window: &mut Window) -> Limits {
-        self.life.change_limits(limits, self.quarantine.max_crashes().is_some(), window)
+        self.life.change_limits(limits, self.quarantine.max_crashes.is_some(), window)
     }
 }
 
 /// True if no attempt can run, since the runtime is gone.
 fn is_without_runtime(failure: &Caught) -> bool {
     matches!(failure.error.downcast_ref(), Some(Error::Runtime))
+}
+
+/// True if this failure does not count, since the consumer stops: not even as the last attempt.
+/// Jobs that obey `is_stopping` end this way. A permanent failure does count: the job would fail in
+/// the next life, too.
+fn is_put_back(failure: &Caught, window: &Window) -> bool {
+    window.is_stopping() && failure.verdict == Verdict::Retry && !is_without_runtime(failure)
 }
 
 /// Reports that the previous life died. The precautions may outlast lives that ended well.

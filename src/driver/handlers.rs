@@ -3,8 +3,9 @@
 
 mod batches;
 pub(crate) mod control;
+mod explain;
 mod handing_out;
-pub(super) mod news;
+mod news;
 mod observing;
 mod ordered;
 mod parking;
@@ -12,6 +13,7 @@ mod reading;
 mod reports;
 mod saving;
 pub(crate) mod standby;
+mod strip;
 mod tenure;
 mod timeouts;
 mod watching;

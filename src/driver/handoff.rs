@@ -113,39 +113,9 @@ impl HandoffBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{caught::Caught, time::coarse};
+    use crate::base::time::coarse;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
-
-    fn report(token: usize, index: Index, outcome: Result<(), Box<Caught>>) -> Option<Report> {
-        Some(Report { token, index, outcome })
-    }
-
-    fn failed() -> Result<(), Box<Caught>> {
-        Err(Caught::boxed("refused".into()))
-    }
-
-    #[test]
-    fn a_closed_tray_leaves_each_report_to_the_core() {
-        let mut handoff = HandoffBuffer::default();
-        let mut success = report(3, 7, Ok(()));
-        assert!(handoff.next::<Index>(&mut success).is_none() && success.is_some());
-        handoff.open(0..2, <dyn Payloads>::new([0_u64, 1]), 2, 0, coarse());
-        let first = handoff.next::<Index>(&mut None).expect("it is open");
-        assert_eq!(handoff.close().begun, 0..1);
-        let mut success = report(first.token, first.job.index, Ok(()));
-        assert!(handoff.next::<Index>(&mut success).is_none() && success.is_some() && is_begun_here(first.token));
-    }
-
-    #[test]
-    fn a_failure_is_left_to_the_core() {
-        let mut handoff = HandoffBuffer::default();
-        handoff.open(0..2, <dyn Payloads>::new([0_u64, 1]), 2, 0, coarse());
-        let first = handoff.next::<Index>(&mut None).expect("it is open");
-        let mut failure = report(first.token, 0, failed());
-        assert!(handoff.next::<Index>(&mut failure).is_none() && failure.is_some());
-        assert_eq!(handoff.close().done, 0);
-    }
 
     proptest! {
         /// Jobs begin in order, each once and no more at a time than may, and each success counts
@@ -180,7 +150,7 @@ mod tests {
                     _ => {
                         let at = (pick % (limit + 1)).min(running.len());
                         let mut ended = (at < running.len()).then(|| running.swap_remove(at));
-                        let mut success = ended.take().and_then(|(token, index)| report(token, index, Ok(())));
+                        let mut success = ended.take().map(|(token, index)| Report { token, index, outcome: Ok(()) });
                         let job = handoff.next::<Index>(&mut success);
                         if let Some(Report { index, .. }) = success {
                             // The core takes it, and the tray with it.

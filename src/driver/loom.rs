@@ -11,7 +11,7 @@ use crate::base::sync::{explore, spawn};
 use crate::base::time::{Sleep, model};
 use crate::base::{BoxError, Index, caught::Caught, retry::Retry};
 use crate::commit::changes::Changes;
-use crate::driver::{handlers::control::Control, name_released::OnStandby, tenure::NameInUse};
+use crate::driver::tenure::NameInUse;
 use crate::progress::{MemoryProgress, Progress, SavePort};
 use crate::reader::{Reader, SharedSource};
 use crate::run::worker::{Done, Job, Report, Reported};
@@ -145,10 +145,6 @@ impl Together {
 }
 
 impl Runner<Index> for Together {
-    fn run(&self, _: Assignment<Index>, _: &mut Changes) -> Option<Report> {
-        unreachable!("the jobs run in batches")
-    }
-
     fn runs_batches(&self) -> bool {
         true
     }
@@ -166,7 +162,7 @@ struct HandedJobs(Mutex<Option<Done>>, Arc<dyn Reported>);
 
 impl Runner<Index> for HandedJobs {
     fn run(&self, Assignment { token, job }: Assignment<Index>, _: &mut Changes) -> Option<Report> {
-        *self.0.lock() = Some(Done::new(self.1.clone(), token, job.index));
+        *self.0.lock() = Some(Done::new(self.1.clone(), token, job.index, None));
         None
     }
 }
@@ -409,7 +405,7 @@ fn wakes(call: impl FnOnce(&Driver) + Send + 'static) -> bool {
 
 #[test]
 fn loom_a_standby_hears_that_its_name_is_free() {
-    explore(3, || assert!(wakes(|driver| OnStandby::name_freed(driver, "unnamed"))));
+    explore(3, || assert!(wakes(|driver| driver.hear_of_free("unnamed"))));
 }
 
 #[test]

@@ -59,12 +59,9 @@ impl Saving {
     fn hurry(&mut self, window: &Window) -> bool {
         let fails = self.under_way.error.is_some();
         let last = window.is_stopping() && window.in_flight() == 0 && fails;
-        self.under_way.hurried = last || !fails && (window.awaits_save() || self.writes_at_once());
+        let writes = || self.writing.as_ref().is_some_and(|writing| writing.writes_at_once());
+        self.under_way.hurried = last || !fails && (window.awaits_save() || writes());
         self.under_way.hurried
-    }
-
-    fn writes_at_once(&self) -> bool {
-        self.writing.as_ref().is_some_and(|writing| writing.writes_at_once())
     }
 
     /// True if a save is so late that the worker which has just reported a job has to make it.

@@ -23,7 +23,7 @@ pub(crate) struct Tenancy {
     /// The fencing token of this life, which each job gets.
     pub(crate) fence: u64,
     /// True while the user has paused the consumer.
-    paused: bool,
+    pub(super) paused: bool,
     /// Why the progress lets nothing start.
     held: Option<String>,
     /// True if another consumer has the name, so no save begins.
@@ -33,14 +33,6 @@ pub(crate) struct Tenancy {
 }
 
 impl Tenancy {
-    pub(super) fn is_paused(&self) -> bool {
-        self.paused
-    }
-
-    pub(super) fn is_lost(&self) -> bool {
-        self.lost
-    }
-
     /// Returns why nothing starts while the window is paused. A user's pause is named first, since
     /// only the user can end it.
     pub(super) fn blocked(&self) -> Blocked {

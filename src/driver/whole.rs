@@ -174,7 +174,7 @@ impl CoreGuard<'_> {
             values,
             free,
             core.tenancy.fence,
-            core.workers.last_taken().unwrap_or_else(coarse),
+            core.workers.last_taken.unwrap_or_else(coarse),
         );
         core.running.has_tray = true;
     }
@@ -211,25 +211,19 @@ impl DerefMut for CoreGuard<'_> {
 mod tests {
     use super::*;
     use crate::base::{caught::Caught, retry::Retry, sync::Arc};
-    use crate::driver::{Driver, handlers::news::tests::ByHand};
-    use crate::reader::{Payloads, Weights};
+    use crate::driver::{Driver, failed_jobs::Failures, samples};
     use crate::run::{JobPort, Task};
-    use crate::source::watermark::Watermark;
-    use crate::window::{Limits, Window};
 
     /// A consumer that has read jobs 0 to 9 and fills the tray for three workers.
     fn driver() -> Arc<Driver> {
-        let mut window = Window::begin(0, Limits { max_processing: 3, max_search_ahead: 99 });
-        window.handle_head(Some(9));
-        while window.poll().is_some() {}
-        window.handle_fetched(10);
-        let mut core = Core::new(window, Retry::fixed(std::time::Duration::ZERO), usize::MAX, Instant::now());
-        core.reading.prefetch.add(&mut *<dyn Payloads>::new((0..10_u64).collect::<Vec<_>>()), Weights::equal(10, 1));
+        let mut core = samples::core(3, 99, Instant::now());
+        samples::read(&mut core, 10);
+        core.failed_jobs.failures = Failures::new(Retry::fixed(std::time::Duration::ZERO));
         core.workers.threads = 3;
         core.workers.always = Some(4);
         core.running.takes_buffer = true;
         core.reading.supervises = true;
-        Driver::new(core, Arc::default(), Watermark::new(), Arc::new(ByHand))
+        samples::driver(core)
     }
 
     fn from_core(driver: &Driver, report: Option<Report>) -> Assignment<u64> {

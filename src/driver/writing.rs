@@ -203,7 +203,7 @@ impl Writing {
             if !redriven && at.window.handle_revoked(index) {
                 return failed_jobs.job_failed(index, attempt, failure, at);
             }
-            failed_jobs.redrive_failed(index, attempt, &failure.text, at);
+            failed_jobs.redrive_failed(index, attempt, &failure.text, false, at);
             return Some(failure.error);
         }
         // From the highest down, each takes one step.

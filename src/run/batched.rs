@@ -1,7 +1,6 @@
 //! The *batched* modes: several jobs run together, on one thread, and are done or fail together.
 
-use super::worker::{Job, Report};
-use super::{Assignment, Runner};
+use super::{Runner, worker::Job};
 use crate::base::{BoxError, caught::Caught, guard::guarded};
 use crate::commit::changes::{Changes, Home};
 use crate::effects::Effects;
@@ -19,10 +18,6 @@ where
     T: Send + 'static,
     F: Fn(Vec<Job<T>>) -> Result<(), BoxError> + Send + Sync + 'static,
 {
-    fn run(&self, assignment: Assignment<T>, effects: &mut Changes) -> Option<Report> {
-        Some(run_one(self, assignment, effects))
-    }
-
     fn runs_batches(&self) -> bool {
         true
     }
@@ -52,10 +47,6 @@ where
     T: Send + 'static,
     F: Fn(Vec<Job<T>>, &mut Effects) -> Result<(), BoxError> + Send + Sync + 'static,
 {
-    fn run(&self, assignment: Assignment<T>, effects: &mut Changes) -> Option<Report> {
-        Some(run_one(self, assignment, effects))
-    }
-
     fn runs_batches(&self) -> bool {
         true
     }
@@ -78,13 +69,4 @@ fn enter<T>(spans: &Spans, jobs: &[Job<T>]) -> Option<Box<EnteredSpan>> {
         [job] => spans.enter(job.index, job.attempt),
         _ => spans.enter_batch(jobs.iter().map(|job| job.index).min()?, jobs.len()),
     }
-}
-
-fn run_one<T: 'static>(
-    runner: &dyn Runner<T>,
-    Assignment { token, job }: Assignment<T>,
-    effects: &mut Changes,
-) -> Report {
-    let index = job.index;
-    Report { token, index, outcome: runner.run_batch(vec![job], effects) }
 }

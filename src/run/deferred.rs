@@ -5,6 +5,7 @@ use super::{Assignment, Runner};
 use crate::base::{error::describe, guard::guarded, sync::Arc};
 use crate::commit::changes::Changes;
 use crate::observe::spans::Spans;
+use crate::threads::stopping::Overdue;
 
 pub(crate) struct Deferred<F> {
     pub(crate) start: F,
@@ -21,8 +22,8 @@ where
 {
     fn run(&self, Assignment { token, job }: Assignment<T>, _: &mut Changes) -> Option<Report> {
         let index = job.index;
-        let done = Done::new(self.reports.clone(), token, index);
-        let done = if self.timed { done.timed() } else { done };
+        let overdue = if self.timed { Overdue::here() } else { None };
+        let done = Done::new(self.reports.clone(), token, index, overdue);
         let started = guarded(|| {
             let _span = self.spans.enter(index, job.attempt);
             (self.start)(job, done);

@@ -149,14 +149,8 @@ pub struct Done {
 }
 
 impl Done {
-    pub(crate) fn new(to: Arc<dyn Reported>, token: usize, index: Index) -> Self {
-        Self { to: Some(to), token, index, overdue: None }
-    }
-
-    /// Adds the timeout of the attempt that begins on the calling thread.
-    pub(crate) fn timed(mut self) -> Self {
-        self.overdue = Overdue::here();
-        self
+    pub(crate) fn new(to: Arc<dyn Reported>, token: usize, index: Index, overdue: Option<Overdue>) -> Self {
+        Self { to: Some(to), token, index, overdue }
     }
 
     /// Reports success: the job's effects are as durable as they need to be.

@@ -87,7 +87,7 @@ pub(crate) struct Workers {
     taken: u32,
     from_trays: u32,
     /// When a job was last taken, to within a tick of the system's timer.
-    last_taken: Option<coarsetime::Instant>,
+    pub(crate) last_taken: Option<coarsetime::Instant>,
     looked: Option<Instant>,
     /// How many jobs the workers took within [`HANDFUL`] at the last look.
     handful: u64,
@@ -237,19 +237,13 @@ impl Workers {
     }
 
     /// Returns how many jobs are worth a tray for all workers.
-    #[cfg(not(test))]
     #[inline]
     pub(crate) fn handful(&self) -> u64 {
+        #[cfg(test)]
+        if let Some(always) = self.always {
+            return always;
+        }
         self.handful
-    }
-
-    #[cfg(test)]
-    pub(crate) fn handful(&self) -> u64 {
-        self.always.unwrap_or(self.handful)
-    }
-
-    pub(crate) fn last_taken(&self) -> Option<coarsetime::Instant> {
-        self.last_taken
     }
 
     /// Returns true if a worker without a job has to spin: one does while a job is about to come.
@@ -277,7 +271,11 @@ impl Workers {
         }
         let mut until = None;
         if self.threads > 1 {
-            let (now, keep) = (now(), self.keep());
+            let now = now();
+            #[cfg(not(test))]
+            let keep = KEEP;
+            #[cfg(test)]
+            let keep = self.keep.unwrap_or(KEEP);
             let counted = *self.counted.get_or_insert(now);
             if now.saturating_duration_since(counted) >= keep {
                 (self.counted, self.surplus, self.spare) = (Some(now), self.spare, self.asleep);
@@ -310,17 +308,6 @@ impl Workers {
         // In a burst, the spare threads from before it no longer are.
         self.surplus = self.surplus.min(self.spare);
         self.waking = false;
-    }
-
-    #[cfg(not(test))]
-    #[allow(clippy::unused_self)]
-    fn keep(&self) -> Duration {
-        KEEP
-    }
-
-    #[cfg(test)]
-    fn keep(&self) -> Duration {
-        self.keep.unwrap_or(KEEP)
     }
 
     /// Notes that a worker begins to read, or has read.

@@ -10,7 +10,7 @@ pub(crate) struct KeptLife {
     /// The record, if there is one. Without counted crashes, only a halt makes one.
     record: Option<Box<Life>>,
     /// True if the progress keeps the record.
-    keeps: bool,
+    pub(in crate::driver) keeps: bool,
     /// True if the record has to be written before the end.
     owed: bool,
     /// True once the record includes this life's halt.
@@ -38,10 +38,6 @@ impl KeptLife {
     pub(super) fn keep(&mut self, record: Option<Box<Life>>, counts_crashes: bool) {
         let width = record.as_ref().map_or(0, |record| record.width);
         *self = Self { record, width, keeps: true, owed: counts_crashes, ..Self::default() };
-    }
-
-    pub(in crate::driver) fn is_kept(&self) -> bool {
-        self.keeps
     }
 
     /// Returns the record for the save that begins, if it has changed.

@@ -25,9 +25,9 @@ const TURNS_OF_OTHERS: u32 = 4;
 /// The precautions. Without them nothing is recorded, and only the gate holds jobs back.
 pub(crate) struct Quarantine {
     /// The most crashes of a job, if crashes are counted.
-    max_crashes: Option<u32>,
+    pub(super) max_crashes: Option<u32>,
     /// The last job to be recorded before it starts, if any.
-    until: Option<Index>,
+    pub(super) until: Option<Index>,
     /// True if the first head that is seen limits `until`.
     to_head: bool,
     /// True if a sink takes the results in order.
@@ -38,7 +38,9 @@ pub(crate) struct Quarantine {
     recorded: Index,
     /// The new jobs that are recorded, or are about to be, and neither handed out nor gaps.
     ahead: BTreeSet<Index>,
-    gate: Index,
+    /// The index above the last job that the source lets through. Gaps need no record, so only
+    /// this gate holds them back.
+    pub(in crate::driver) gate: Index,
     /// The jobs that run alone until they succeed.
     suspects: BTreeSet<Index>,
     /// The suspects whose back-off is over and that wait for their turn.
@@ -119,16 +121,6 @@ impl Quarantine {
         }
     }
 
-    /// Returns the most crashes of a job, or `None` if they are not counted.
-    pub(super) fn max_crashes(&self) -> Option<u32> {
-        self.max_crashes
-    }
-
-    /// Returns the last job to be recorded before it starts.
-    pub(super) fn until(&self) -> Option<Index> {
-        self.until
-    }
-
     /// Returns the index above the last new job that may start.
     pub(super) fn open_below(&self) -> Index {
         if self.until.is_some() { self.gate.min(self.recorded) } else { self.gate }
@@ -136,16 +128,6 @@ impl Quarantine {
 
     fn is_careful(&self, index: Index) -> bool {
         self.until.is_some_and(|until| index <= until)
-    }
-
-    pub(super) fn set_gate(&mut self, open_below: Index) {
-        self.gate = open_below;
-    }
-
-    /// Returns the index above the last job that the source lets through. Gaps need no record, so
-    /// only this gate holds them back.
-    pub(in crate::driver) fn gate(&self) -> Index {
-        self.gate
     }
 
     /// True if the source holds this index back. This consumer itself may hold back more.

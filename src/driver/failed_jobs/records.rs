@@ -67,7 +67,7 @@ pub(crate) struct Records {
     budget: Option<u64>,
     /// The jobs that have a record, or will with the next save.
     jobs: BTreeMap<Index, Brief>,
-    parked: u64,
+    pub(in crate::driver) parked: u64,
     /// The parked jobs whose records the next save removes, and the save under way. A save may
     /// refuse the effects of such a job, and then its record stays.
     leaving: (BTreeSet<Index>, BTreeSet<Index>),
@@ -137,10 +137,6 @@ impl Records {
         let all: Vec<_> = jobs.iter().filter(|(_, job)| job.parked.is_some()).map(|(index, _)| *index).collect();
         let (place, budget, parked) = (Some(recovered.place.clone()), recovered.budget, all.len() as u64);
         Self { place, budget, jobs, parked, untold: ParkedNews { parked: all, released: Vec::new() }, ..Self::NEW }
-    }
-
-    pub(in crate::driver) fn parked(&self) -> u64 {
-        self.parked
     }
 
     /// Takes the changes among the parked jobs. A job is released only once the disk has no record

@@ -10,7 +10,7 @@ impl FailedJobs {
     /// suspects. `busy`: a result waits for the sink or for a transaction.
     #[cold]
     pub(in crate::driver) fn take_precautions(&mut self, busy: bool, at: &mut Ctx<'_>) {
-        let Some(max_crashes) = self.quarantine.max_crashes() else { return };
+        let Some(max_crashes) = self.quarantine.max_crashes else { return };
         if at.window.is_stopping() || at.window.has_ended() {
             return;
         }

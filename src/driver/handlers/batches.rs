@@ -175,7 +175,7 @@ impl Driver {
         drop(core);
         self.carry_out(wakes);
         if self.observes {
-            self.observe_batch(&batch.tickets);
+            self.observe_begin(batch.tickets.iter().map(|ticket| (ticket.index, ticket.attempt)));
         }
         true
     }
@@ -251,6 +251,11 @@ impl<T: Send + 'static> JobPort<T> for Driver {
         };
         core.fill_tray();
         self.carry_out(wakes);
+        if self.observes
+            && let Task::Run(Assignment { job, .. }) = &task
+        {
+            self.observe_begin(std::iter::once((job.index, job.attempt)));
+        }
         Some(task)
     }
 
@@ -267,30 +272,18 @@ impl<T: Send + 'static> JobPort<T> for Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{retry::Retry, time};
+    use crate::base::time;
+    use crate::driver::samples::{self, read};
     use crate::observe::listening::Listens;
-    use crate::reader::{Payloads, Weights};
-    use crate::window::{Limits, Window};
     use std::time::Instant;
 
     const LINGER: Duration = Duration::from_millis(10);
 
     /// A consumer that has caught up, with batches of at most four jobs.
     fn core(linger: Duration) -> Core {
-        let window = Window::begin(0, Limits { max_processing: 8, max_search_ahead: 1000 });
-        let mut core = Core::new(window, Retry::none(), usize::MAX, time::now());
+        let mut core = samples::core(8, 1000, time::now());
         core.running.batches = Some(BatchSettings::new(4, linger));
         core
-    }
-
-    /// Pushes and reads this many jobs.
-    fn push(core: &mut Core, jobs: u64) {
-        let from = core.window.unread_from();
-        core.window.handle_head(Some(from + jobs - 1));
-        while core.window.poll().is_some() {}
-        core.window.handle_fetched(jobs);
-        let mut read = <dyn Payloads>::new((from..from + jobs).collect::<Vec<_>>());
-        core.reading.prefetch.add(&mut *read, Weights::equal(jobs as usize, 1));
     }
 
     /// Lets a thread ask at this time. Returns the jobs that it gets, and whether it lingers.
@@ -308,27 +301,10 @@ mod tests {
     }
 
     #[test]
-    fn a_partial_batch_waits_exactly_its_linger() {
-        let begin = Instant::now();
-        let mut core = core(LINGER);
-        assert_eq!(ask(&mut core, begin), (vec![], false), "there is no job");
-        push(&mut core, 3);
-        assert_eq!(ask(&mut core, begin), (vec![], true));
-        assert_eq!(core.window.in_flight(), 0, "jobs that wait are not in flight");
-        assert_eq!(ask(&mut core, begin + LINGER - Duration::from_nanos(1)), (vec![], true));
-        assert_eq!(ask(&mut core, begin + LINGER), (vec![0, 1, 2], false));
-        push(&mut core, 2);
-        let later = begin + LINGER * 3;
-        assert_eq!(ask(&mut core, later), (vec![], true), "the next batch has a time of its own");
-        push(&mut core, 2);
-        assert_eq!(ask(&mut core, later), (vec![3, 4, 5, 6], false), "it is full");
-    }
-
-    #[test]
     fn the_linger_begins_when_a_batch_is_first_seen() {
         let begin = Instant::now();
         let mut core = core(LINGER);
-        push(&mut core, 1);
+        read(&mut core, 1);
         assert!(wants(&mut core, begin), "a thread is to wait with it");
         assert_eq!(ask(&mut core, begin + LINGER), (vec![0], false));
     }
@@ -337,14 +313,14 @@ mod tests {
     fn one_thread_lingers_and_a_full_batch_wakes_another() {
         let begin = Instant::now();
         let mut core = core(LINGER);
-        push(&mut core, 1);
+        read(&mut core, 1);
         assert!(core.gather(&mut Vec::new(), &Now::at(begin)));
         assert!(!wants(&mut core, begin) && !wants(&mut core, begin + LINGER / 2), "one thread is enough");
-        push(&mut core, 3);
+        read(&mut core, 3);
         assert!(wants(&mut core, begin + LINGER / 2));
         assert_eq!(ask(&mut core, begin + LINGER / 2).0, [0, 1, 2, 3]);
         // The thread that lingers wakes early for the next batch, and goes on waiting.
-        push(&mut core, 1);
+        read(&mut core, 1);
         assert!(!wants(&mut core, begin + LINGER / 2));
         assert_eq!(ask(&mut core, begin + LINGER), (vec![], true));
         assert_eq!(ask(&mut core, begin + LINGER * 3 / 2), (vec![4], false));
@@ -354,10 +330,10 @@ mod tests {
     fn a_linger_may_be_zero_or_endless() {
         let begin = Instant::now();
         let mut never = core(Duration::ZERO);
-        push(&mut never, 1);
+        read(&mut never, 1);
         assert_eq!(ask(&mut never, begin), (vec![0], false));
         let mut long = core(Duration::MAX);
-        push(&mut long, 1);
+        read(&mut long, 1);
         assert_eq!(ask(&mut long, begin), (vec![], true));
         assert_eq!(ask(&mut long, begin + Duration::from_secs(86_400)), (vec![], true));
         long.window.stop_at(0);
@@ -368,7 +344,7 @@ mod tests {
     fn a_batch_lingers_anew_after_a_pause() {
         let begin = Instant::now();
         let mut core = core(LINGER);
-        push(&mut core, 1);
+        read(&mut core, 1);
         assert_eq!(ask(&mut core, begin), (vec![], true));
         core.window.set_paused(true);
         assert_eq!(ask(&mut core, begin + LINGER), (vec![], false));
@@ -383,7 +359,7 @@ mod tests {
         let now = Now::at(Instant::now());
         for abandoned in [false, true] {
             let mut core = core(LINGER);
-            push(&mut core, 4);
+            read(&mut core, 4);
             let mut batch = Vec::new();
             assert!(!core.gather(&mut batch, &now) && batch.len() == 4);
             if abandoned {
@@ -393,32 +369,5 @@ mod tests {
             drop(core.report_batch(&mut batch, refused, &mut Changes::default(), &now));
             assert_eq!(core.begin_telling(), !abandoned);
         }
-    }
-
-    #[test]
-    fn jobs_of_a_failed_batch_run_alone_as_attempt_1() {
-        let begin = Instant::now();
-        let now = Now::at(begin);
-        let mut core = core(LINGER);
-        push(&mut core, 4);
-        let mut batch = Vec::new();
-        assert!(!core.gather(&mut batch, &now) && batch.len() == 4);
-        let refused = || Err(Caught::boxed("refused".into()));
-        assert!(core.report_batch(&mut batch, refused(), &mut Changes::default(), &now).is_some());
-        assert_eq!((core.failed_jobs.failed, core.window.in_flight(), batch.len()), (0, 0, 0));
-        assert!(!core.expire(begin));
-        while core.window.poll().is_some() {}
-        core.window.handle_fetched(4);
-        (0..4_u64).for_each(|index| core.reading.prefetch.add_again(index, &mut *<dyn Payloads>::new([index]), 1));
-        for index in 0..4 {
-            let mut batch = Vec::new();
-            assert!(!core.gather(&mut batch, &now));
-            let [ticket] = batch[..] else { panic!("{} jobs", batch.len()) };
-            let job = core.job::<u64>(ticket);
-            assert_eq!((job.index, job.payload, job.attempt), (index, index, 1), "no attempt has failed");
-            let outcome = if index == 3 { refused() } else { Ok(()) };
-            drop(core.report_batch(&mut batch, outcome, &mut Changes::default(), &now));
-        }
-        assert_eq!((core.saving.done, core.failed_jobs.failed), (3, 1));
     }
 }

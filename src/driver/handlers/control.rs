@@ -3,17 +3,11 @@
 #[cfg(feature = "tokio")]
 use crate::base::wakers::Wakers;
 use crate::base::{Error, Index, config::ConfigError, guard::drop_guarded, time};
-#[cfg(feature = "tokio")]
-pub(crate) use crate::driver::waiters::WaiterKey;
 use crate::driver::whole::CoreGuard;
 use crate::driver::{Driver, core::Core, end_condition::OutOfReach, reading::Bounding};
 use crate::observe::{status::Ended, status::Status, strip::Strip};
 use crate::source::watermark::Watermark;
-#[cfg(test)]
-use crate::threads::workers::Workers;
 use crate::window::Limits;
-#[cfg(feature = "tokio")]
-use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 /// How long `stop_within` waits for the last save once the jobs' time is over.
@@ -22,64 +16,12 @@ const LAST_SAVE: Duration = Duration::from_secs(1);
 /// How long `stop_within` at least waits for threads that only announce the last save and end.
 const LAST_THREADS: Duration = Duration::from_secs(1);
 
-pub(crate) trait Control: Send + Sync {
-    fn check(&self);
-    fn request_stop(&self);
-    /// Ends the consumer once this index is processed.
-    fn stop_at(&self, index: Index);
-    /// Ends the consumer once everything is processed that the next look at the source finds.
-    fn stop_at_head(&self);
-    /// Sets what to do when an upstream has ended below the index at which to end.
-    fn heed_ended_upstreams(&self, then: OutOfReach);
-    /// True if there is an index at which to end, and it is processed.
-    fn has_reached_its_end(&self) -> bool;
-    /// Waits until the consumer has its name or has ended.
-    fn wait_for_name(&self);
-    /// Returns the watermarks that its gate depends on.
-    fn upstreams(&self) -> Vec<Watermark>;
-    /// True on a thread of the consumer, which must not wait for its end.
-    fn is_own_thread(&self) -> bool;
-    fn status(&self) -> Status;
-    /// Returns the window in at most this many cells.
-    fn strip(&self, most: usize) -> Strip;
-    fn watermark(&self) -> &Watermark;
-    fn size(&self) -> u64;
-    /// Returns the time on the consumer's clock.
-    fn now(&self) -> Instant;
-    fn wait_for(&self, index: Index, timeout: Duration) -> bool;
-    /// Waits until the owner could join without waiting.
-    fn wait_ended(&self, timeout: Duration) -> Option<Ended>;
-    /// Returns whether the watermark has reached this index. While it still may, the task keeps a
-    /// place in the list of waiters and is woken when that changes.
-    #[cfg(feature = "tokio")]
-    fn poll_wait_for(&self, index: Index, place: &mut Option<WaiterKey>, waker: &Waker) -> Poll<bool>;
-    #[cfg(feature = "tokio")]
-    fn wait_for_no_more(&self, place: Option<WaiterKey>);
-    /// Returns the tasks that wait until the owner could join without waiting.
-    #[cfg(feature = "tokio")]
-    fn awaited(&self) -> &Wakers;
-    fn set_paused(&self, paused: bool);
-    fn set_limits(&self, change: &dyn Fn(&mut Limits)) -> Result<(), Error>;
-    /// Makes a parked job run once more.
-    fn redrive(&self, index: Index) -> Result<(), Error>;
-    /// Makes all parked jobs run once more, and returns their number.
-    fn redrive_all(&self) -> Result<u64, Error>;
-    /// Requests a stop without waiting. The owner no longer counts as present when this returns.
-    fn let_go(&self);
-    /// Waits for the end and every thread. The owner no longer counts as present when this returns.
-    fn wait_end(&self, limit: Option<Duration>) -> Result<(), Error>;
-    #[cfg(test)]
-    fn with_workers(&self, change: &dyn Fn(&mut Workers) -> usize) -> usize;
-    #[cfg(test)]
-    fn unjoined(&self) -> usize;
-}
-
-impl Control for Driver {
-    fn check(&self) {
+impl Driver {
+    pub(crate) fn check(&self) {
         self.bell.look();
     }
 
-    fn request_stop(&self) {
+    pub(crate) fn request_stop(&self) {
         let watch = self.step(|core, now| {
             core.window.handle_stop();
             // During the pause the jobs in flight were not watched for stalls.
@@ -90,83 +32,67 @@ impl Control for Driver {
         }
     }
 
-    fn stop_at(&self, index: Index) {
+    /// Ends the consumer once this index is processed.
+    pub(crate) fn stop_at(&self, index: Index) {
         self.step(|core, _| core.stop_at(index));
     }
 
-    fn stop_at_head(&self) {
+    /// Ends the consumer once everything is processed that the next look at the source finds.
+    pub(crate) fn stop_at_head(&self) {
         self.core.lock().reading.bounding = Bounding::Wanted;
         self.bell.look();
     }
 
-    fn heed_ended_upstreams(&self, then: OutOfReach) {
+    /// Sets what to do when an upstream has ended below the index at which to end.
+    pub(crate) fn heed_ended_upstreams(&self, then: OutOfReach) {
         self.step(|core, _| {
             core.gates.reach.then = then;
             core.end_within_reach();
         });
     }
 
-    fn has_reached_its_end(&self) -> bool {
+    /// True if there is an index at which to end, and it is processed.
+    pub(crate) fn has_reached_its_end(&self) -> bool {
         let window = &self.core.lock().window;
         window.ends_at().is_some_and(|last| last < window.lowest_unprocessed())
     }
 
-    fn wait_for_name(&self) {
-        Self::wait_for_name(self);
-    }
-
-    fn upstreams(&self) -> Vec<Watermark> {
+    pub(crate) fn upstreams(&self) -> Vec<Watermark> {
         self.core.lock().gates.upstreams.clone()
     }
 
-    fn is_own_thread(&self) -> bool {
+    /// True on a thread of the consumer, which must not wait for its end.
+    pub(crate) fn is_own_thread(&self) -> bool {
         self.threads.is_own_thread()
     }
 
-    fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Status {
         self.core.lock().status(&self.clock.when_asked())
     }
 
-    fn strip(&self, most: usize) -> Strip {
+    pub(crate) fn strip(&self, most: usize) -> Strip {
         self.core.lock().strip(most, &self.clock.when_asked())
     }
 
-    fn watermark(&self) -> &Watermark {
+    pub(crate) fn watermark(&self) -> &Watermark {
         &self.watermark
     }
 
-    fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         self.core.lock().window.size()
     }
 
-    fn now(&self) -> Instant {
+    pub(crate) fn now(&self) -> Instant {
         self.clock.now()
     }
 
-    fn wait_for(&self, index: Index, timeout: Duration) -> bool {
-        self.wait_for_index(index, timeout)
-    }
-
-    fn wait_ended(&self, timeout: Duration) -> Option<Ended> {
-        self.wait_all_gone(timeout)
-    }
-
+    /// Returns the tasks that wait until the owner could join without waiting.
     #[cfg(feature = "tokio")]
-    fn poll_wait_for(&self, index: Index, place: &mut Option<WaiterKey>, waker: &Waker) -> Poll<bool> {
-        self.poll_index(index, place, waker)
-    }
-
-    #[cfg(feature = "tokio")]
-    fn wait_for_no_more(&self, place: Option<WaiterKey>) {
-        self.leave_index(place);
-    }
-
-    #[cfg(feature = "tokio")]
-    fn awaited(&self) -> &Wakers {
+    pub(crate) fn awaited(&self) -> &Wakers {
         self.threads.awaited()
     }
 
-    fn set_paused(&self, paused: bool) {
+    pub(crate) fn set_paused(&self, paused: bool) {
         let watch = self.step(|core, now| {
             core.tenancy.set_paused(paused, &mut core.window);
             core.watching.stalls.moved(now);
@@ -180,7 +106,7 @@ impl Control for Driver {
         }
     }
 
-    fn set_limits(&self, change: &dyn Fn(&mut Limits)) -> Result<(), Error> {
+    pub(crate) fn set_limits(&self, change: &dyn Fn(&mut Limits)) -> Result<(), Error> {
         let mut core = self.core.lock();
         if core.window.has_ended() {
             return Err(Error::Stopped);
@@ -195,20 +121,14 @@ impl Control for Driver {
         Ok(())
     }
 
-    fn redrive(&self, index: Index) -> Result<(), Error> {
-        self.redrive_parked(index)
-    }
-
-    fn redrive_all(&self) -> Result<u64, Error> {
-        self.redrive_all_parked()
-    }
-
-    fn let_go(&self) {
+    /// Requests a stop without waiting. The owner no longer counts as present when this returns.
+    pub(crate) fn let_go(&self) {
         self.request_stop();
         self.threads.leave_as_owner();
     }
 
-    fn wait_end(&self, limit: Option<Duration>) -> Result<(), Error> {
+    /// Waits for the end and every thread. The owner no longer counts as present when this returns.
+    pub(crate) fn wait_end(&self, limit: Option<Duration>) -> Result<(), Error> {
         if self.threads.is_own_thread() {
             self.let_go();
             return Err(ConfigError::OwnThread.into());
@@ -233,19 +153,8 @@ impl Control for Driver {
         }
     }
 
-    #[cfg(test)]
-    fn with_workers(&self, change: &dyn Fn(&mut Workers) -> usize) -> usize {
-        change(&mut self.core.lock().workers)
-    }
-
-    #[cfg(test)]
-    fn unjoined(&self) -> usize {
-        self.threads.unjoined()
-    }
-}
-
-impl Driver {
-    fn wait_all_gone(&self, timeout: Duration) -> Option<Ended> {
+    /// Waits until the owner could join without waiting.
+    pub(crate) fn wait_ended(&self, timeout: Duration) -> Option<Ended> {
         // A thread of its own would wait for itself.
         if self.threads.is_own_thread() {
             return None;

@@ -1,16 +1,12 @@
 //! Explains the state in sentences for an operator: what the watermark waits for.
 
-use super::failed_jobs::{Failed, FailedJobs, Unread};
-use super::flights::{Flight, Timer};
-use super::{
-    end_condition::Gates, outbox::Ending, reading::Reading, running::Running, saving::Saving, tenure::Tenancy,
-    watching::Stalls,
-};
 use crate::base::{Index, time::Now};
+use crate::driver::core::Core;
+use crate::driver::failed_jobs::{Failed, Unread};
+use crate::driver::flights::{Flight, Timer};
+use crate::driver::reading::Reading;
 use crate::observe::status::{Attempt, Blocked, State, Status};
 use crate::source::{bound::Full, watermark::Watermark};
-use crate::threads::workers::Workers;
-use crate::window::Window;
 use std::time::{Duration, Instant};
 
 /// How long a call into the source or store may take before the status names it as the reason. A
@@ -31,25 +27,9 @@ impl StatusTime<'_> {
     }
 }
 
-/// Everything that a status reads.
-pub(super) struct View<'a> {
-    pub(super) window: &'a Window,
-    pub(super) ending: &'a Ending,
-    pub(super) failed_jobs: &'a FailedJobs,
-    pub(super) reading: &'a Reading,
-    pub(super) gates: &'a Gates,
-    pub(super) running: &'a Running,
-    pub(super) saving: &'a Saving,
-    pub(super) tenancy: &'a Tenancy,
-    pub(super) stalls: &'a Stalls,
-    pub(super) workers: &'a Workers,
-    /// True if all threads are gone.
-    pub(super) is_gone: bool,
-}
-
-impl View<'_> {
-    pub(super) fn status(&self, now: &Now) -> Status {
-        let patience = SILENCE.min(self.stalls.pause());
+impl Core {
+    pub(crate) fn status(&self, now: &Now) -> Status {
+        let patience = SILENCE.min(self.watching.stalls.pause());
         self.status_with(self.blocked(&StatusTime { now, patience }), now)
     }
 
@@ -65,7 +45,7 @@ impl View<'_> {
     }
 
     fn status_with(&self, blocked: Blocked, now: &Now) -> Status {
-        let window = self.window;
+        let window = &self.window;
         let ended = match &blocked {
             Blocked::Upstream { index } => self.gates.upstreams.iter().find(|upstream| upstream.ended_below(*index)),
             _ => None,
@@ -87,14 +67,14 @@ impl View<'_> {
             retries: self.failed_jobs.retries,
             saves: self.saving.saves,
             absent: window.absent(),
-            parked: self.failed_jobs.records.parked(),
+            parked: self.failed_jobs.records.parked,
             oldest: self.oldest(now),
             source: self.reading.calls.numbers(again, now),
             unprocessed: window.lowest_unprocessed(),
         }
     }
 
-    pub(super) fn state(&self) -> State {
+    pub(in crate::driver) fn state(&self) -> State {
         if self.ending.halted.is_some() {
             State::Halted
         } else if self.window.has_ended() {
@@ -103,7 +83,7 @@ impl View<'_> {
             State::Stopping
         } else if self.tenancy.awaited.is_some() {
             State::Waiting
-        } else if self.tenancy.is_paused() {
+        } else if self.tenancy.paused {
             State::Paused
         } else {
             State::Running
@@ -128,7 +108,7 @@ impl View<'_> {
 
     /// Returns the one thing that the watermark waits for.
     fn blocked(&self, at: &StatusTime<'_>) -> Blocked {
-        let window = self.window;
+        let window = &self.window;
         let index = window.lowest_undone();
         if let Some((index, error)) = self.ending.halted.as_deref() {
             return Blocked::Halted { index: *index, error: error.clone() };
@@ -141,7 +121,7 @@ impl View<'_> {
         }
         let in_flight = |flight: &&Flight| flight.index == index && !self.ending.abandoned;
         if let Some(flight) = self.running.flights.iter().find(in_flight) {
-            return self.running(flight, at.now);
+            return self.job_in_flight(flight, at.now);
         }
         if index > window.lowest_unprocessed() {
             return self.blocked_by_save(at);
@@ -190,11 +170,11 @@ impl View<'_> {
 
     fn lowest_running(&self, now: &Now) -> Option<Blocked> {
         let awaited = self.running.flights.iter().filter(|_| !self.ending.abandoned);
-        awaited.min_by_key(|flight| flight.index).map(|flight| self.running(flight, now))
+        awaited.min_by_key(|flight| flight.index).map(|flight| self.job_in_flight(flight, now))
     }
 
     /// Describes a job in flight: it runs, or it is overdue.
-    pub(super) fn running(&self, flight: &Flight, now: &Now) -> Blocked {
+    pub(super) fn job_in_flight(&self, flight: &Flight, now: &Now) -> Blocked {
         let Flight { index, attempt, .. } = *flight;
         let elapsed = now.coarse().duration_since(flight.started).into();
         let timeouts = self.running.flights.timeouts.as_ref().filter(|_| flight.timer == Timer::Overdue);
@@ -210,7 +190,7 @@ impl View<'_> {
     fn blocked_by_threads(&self, at: &StatusTime<'_>) -> Option<Blocked> {
         let busy = self.workers.all_busy(self.window.limits().max_processing).filter(|_| self.window.can_run())?;
         // A thread that came back since then would have taken the job.
-        let elapsed: Duration = at.now.coarse().duration_since(self.workers.last_taken()?).into();
+        let elapsed: Duration = at.now.coarse().duration_since(self.workers.last_taken?).into();
         (elapsed >= at.patience).then_some(Blocked::Threads { busy, elapsed })
     }
 
@@ -241,14 +221,14 @@ impl View<'_> {
 
     /// Returns the reason after the end: threads may still be running.
     fn blocked_by_end(&self, at: &StatusTime<'_>) -> Blocked {
-        match at.silence(Some(self.stalls.since)).filter(|_| !self.is_gone) {
+        match at.silence(Some(self.watching.stalls.since)).filter(|_| !self.registry.is_gone()) {
             Some(elapsed) => Blocked::Leaving { elapsed },
             None => Blocked::No,
         }
     }
 
     fn blocked_by_source(&self, at: &StatusTime<'_>) -> Blocked {
-        let window = self.window;
+        let window = &self.window;
         let index = window.lowest_undone();
         if let Some(error) = &self.reading.look_error {
             return Blocked::Source { index, error: error.clone() };
@@ -298,7 +278,7 @@ impl View<'_> {
 
     /// Returns how long the look at the source has taken, if this job waits only for that.
     fn look_awaited(&self, index: Index, now: &Now) -> Option<Duration> {
-        let window = self.window;
+        let window = &self.window;
         let known = window.head().is_some_and(|head| index <= head) && !self.failed_jobs.quarantine.is_gated(index);
         let elapsed = self.reading.look.map(|since| now.get().saturating_duration_since(since));
         if !self.reading.seen {
@@ -315,7 +295,7 @@ impl View<'_> {
     /// Returns how long the source has been failing, if that is the reason.
     fn source_fails_for(&self, blocked: &Blocked, now: &Now) -> Option<Duration> {
         let (Blocked::Source { index, .. } | Blocked::Missing { index }) = blocked else { return None };
-        let Reading { looks, news, look, .. } = self.reading;
+        let Reading { looks, news, look, .. } = &self.reading;
         let call = self.reading.since();
         let again = self.failed_jobs.failures.waiting(*index).and_then(|failed| failed.in_vain.since);
         let since = [looks.since, news.since, again, call, *look].into_iter().flatten().min();
@@ -366,14 +346,11 @@ impl View<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::retry::Retry;
-    use crate::driver::core::Core;
-    use crate::window::Limits;
+    use crate::driver::samples;
 
     /// A consumer whose first job is being read since this time.
     fn reading(now: Instant) -> Core {
-        let window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 100 });
-        let mut core = Core::new(window, Retry::none(), usize::MAX, now);
+        let mut core = samples::core(1, 100, now);
         core.reading.seen = true;
         core.window.handle_head(Some(5));
         core.reading.call = Some(now);
@@ -383,20 +360,6 @@ mod tests {
     fn unanswered(silence: Duration) -> Blocked {
         let help = "and nothing ends the call from outside: give the client that it waits for a timeout";
         Blocked::Source { index: 0, error: format!("it has not answered for {silence:.1?}, {help}") }
-    }
-
-    #[test]
-    fn an_unanswered_call_is_named_with_its_timeout() {
-        let now = Instant::now();
-        let mut core = reading(now);
-        for (timeout, help) in [
-            (Duration::MAX, "; the call is never given up: set a source_timeout"),
-            (Duration::from_secs(30), "; the call is given up after 30.0s"),
-        ] {
-            core.reading.calls.timeout = Some(timeout);
-            let status = core.status(&Now::at(now + SILENCE));
-            assert!(status.to_string().ends_with(&format!("it has not answered for 1.0s{help}")), "{status}");
-        }
     }
 
     #[test]

@@ -245,93 +245,70 @@ impl Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{caught::Caught, retry::Retry, sync::Arc};
-    use crate::driver::handlers::news::tests::ByHand;
-    use crate::reader::{Payloads, Weights};
+    use crate::base::{caught::Caught, retry::Retry};
+    use crate::driver::{failed_jobs::Failures, samples};
     use crate::run::{Assignment, JobPort, Task};
-    use crate::source::{wakeup::Bell, watermark::Watermark};
-    use crate::window::{Limits, Window};
-    use crossbeam_channel::{Sender, unbounded};
+    use crossbeam_channel::unbounded;
     use std::fmt;
 
-    /// An error whose destructor says whether the reader was woken before.
-    struct Asks(Arc<Bell>, Sender<bool>);
+    /// An error whose destructor does this.
+    struct OnDrop(Box<dyn Fn() + Send + Sync>);
 
-    impl fmt::Debug for Asks {
+    impl fmt::Debug for OnDrop {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            fmt::Display::fmt(self, f)
+        }
+    }
+
+    impl fmt::Display for OnDrop {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("refused")
         }
     }
 
-    impl fmt::Display for Asks {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("refused")
-        }
-    }
+    impl std::error::Error for OnDrop {}
 
-    impl std::error::Error for Asks {}
-
-    impl Drop for Asks {
+    impl Drop for OnDrop {
         fn drop(&mut self) {
-            let _ = self.1.send(self.0.has_rung());
+            (self.0)();
         }
+    }
+
+    fn failure(token: usize, index: u64, on_drop: impl Fn() + Send + Sync + 'static) -> Option<Report> {
+        let error = Caught::boxed(Box::new(OnDrop(Box::new(on_drop))));
+        Some(Report { token, index, outcome: Err(error) })
     }
 
     #[test]
     fn the_reader_hears_of_a_back_off_before_the_drop() {
-        let mut window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 9 });
-        window.handle_head(Some(0));
-        while window.poll().is_some() {}
-        window.handle_fetched(1);
-        let mut core = Core::new(window, Retry::fixed(std::time::Duration::ZERO), usize::MAX, Instant::now());
-        core.reading.prefetch.add(&mut *<dyn Payloads>::new([()]), Weights::equal(1, 1));
+        let mut core = samples::core(1, 9, Instant::now());
+        samples::read(&mut core, 1);
         core.workers.threads = 1;
         let token = core.hand_out(&Now::when_asked()).unwrap().token;
         core.window.handle_stop();
-        let (bell, (say, said)) = (Arc::<Bell>::default(), unbounded());
-        let driver = Driver::new(core, bell.clone(), Watermark::new(), Arc::new(ByHand));
-        let failure = Caught::boxed(Box::new(Asks(bell, say)));
-        let mut report = Some(Report { token, index: 0, outcome: Err(failure) });
+        let driver = samples::driver(core);
+        let (bell, (say, said)) = (driver.bell.clone(), unbounded());
+        let mut report = failure(token, 0, move || _ = say.send(bell.has_rung()));
         assert!(driver.next_task(&mut report, &mut Changes::default()).is_none(), "it stops");
         assert_eq!(said.try_recv(), Ok(true));
     }
 
-    /// An error whose destructor takes time, and says when it is over.
-    #[derive(Debug)]
-    struct Slow(Sender<Instant>);
-
-    impl fmt::Display for Slow {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("refused")
-        }
-    }
-
-    impl std::error::Error for Slow {}
-
-    impl Drop for Slow {
-        fn drop(&mut self) {
-            let begun = Instant::now();
-            while Instant::now() == begun {}
-            let _ = self.0.send(Instant::now());
-        }
-    }
-
     #[test]
     fn a_slow_destructor_does_not_age_the_next_save() {
-        let mut window = Window::begin(0, Limits { max_processing: 2, max_search_ahead: 9 });
-        window.handle_head(Some(2));
-        while window.poll().is_some() {}
-        window.handle_fetched(3);
-        let mut core = Core::new(window, Retry::fixed(std::time::Duration::ZERO), usize::MAX, Instant::now());
-        core.reading.prefetch.add(&mut *<dyn Payloads>::new([(); 3]), Weights::equal(3, 1));
+        let mut core = samples::core(2, 9, Instant::now());
+        samples::read(&mut core, 3);
+        core.failed_jobs.failures = Failures::new(Retry::fixed(std::time::Duration::ZERO));
         core.workers.threads = 1;
         let [first, second] = [(); 2].map(|()| core.hand_out(&Now::when_asked()).unwrap().token);
         assert!(core.report(first, Ok(()), &mut Changes::default(), &Now::when_asked()).is_none());
-        let driver = Driver::new(core, Arc::default(), Watermark::new(), Arc::new(ByHand));
+        let driver = samples::driver(core);
         let (say, said) = unbounded();
-        let outcome = Err(Caught::boxed(Box::new(Slow(say))));
-        let mut report = Some(Report { token: second, index: 1, outcome });
-        assert!(matches!(driver.next(&mut report, &mut Changes::default()), Some(Task::Run(Assignment::<()> { .. }))));
+        let mut report = failure(second, 1, move || {
+            let begun = Instant::now();
+            while Instant::now() == begun {}
+            let _ = say.send(Instant::now());
+        });
+        assert!(matches!(driver.next(&mut report, &mut Changes::default()), Some(Task::Run(Assignment::<u64> { .. }))));
         let asked = driver.core.lock().saving.under_way.since.expect("job 0 is to be saved");
         assert!(asked >= said.try_recv().expect("the error is dropped"));
     }

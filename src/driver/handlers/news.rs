@@ -1,12 +1,12 @@
-//! Waiters for processed jobs: the notifier, and callers of `wait_for`.
+//! Waiters for processed jobs: the thread that calls `on_processed`, and callers of `wait_for`.
 //!
 //! Each waiter is woken once, when its index is processed or can no longer be. So a save costs the
 //! same however many wait.
 
+use crate::base::guard::{drop_guarded, guarded};
 use crate::base::sync::{Arc, Condvar};
-use crate::base::{Error, Index, caught::Caught, guard::drop_guarded, time};
+use crate::base::{Error, Index, caught::Caught, time};
 use crate::driver::{Driver, core::Core, waiters::Waiter, whole::CoreGuard};
-use crate::notifier::NewsPort;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 #[cfg(feature = "tokio")]
@@ -28,7 +28,7 @@ impl Core {
 
 impl Driver {
     /// Waits until the watermark reaches this index. Returns false if it does not.
-    pub(super) fn wait_for_index(&self, index: Index, timeout: Duration) -> bool {
+    pub(crate) fn wait_for(&self, index: Index, timeout: Duration) -> bool {
         // A deadline beyond the end of the clock means no deadline.
         let deadline = time::now().checked_add(timeout);
         let mut timed_out = timeout.is_zero();
@@ -51,9 +51,10 @@ impl Driver {
         timed_out
     }
 
-    /// Returns whether the watermark has reached this index, or registers the task to be woken.
+    /// Returns whether the watermark has reached this index. While it still may, the task keeps a
+    /// place in the list of waiters and is woken when that changes.
     #[cfg(feature = "tokio")]
-    pub(super) fn poll_index(&self, index: Index, place: &mut Option<WaiterKey>, waker: &Waker) -> Poll<bool> {
+    pub(crate) fn poll_wait_for(&self, index: Index, place: &mut Option<WaiterKey>, waker: &Waker) -> Poll<bool> {
         let waiter = Waiter::Task(waker.clone());
         let mut core = self.core.lock();
         let before = place.take().and_then(|place| core.waiters.leave(place));
@@ -71,15 +72,29 @@ impl Driver {
         has_come.map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// Removes a task from the list of waiters.
     #[cfg(feature = "tokio")]
-    pub(super) fn leave_index(&self, place: Option<WaiterKey>) {
+    pub(crate) fn wait_for_no_more(&self, place: Option<WaiterKey>) {
         let waiter = place.and_then(|place| self.core.lock().waiters.leave(place));
         drop(waiter);
     }
-}
 
-impl NewsPort for Driver {
+    /// Calls `on_processed`, one call at a time, in order and without a gap, until the end.
+    pub(crate) fn notify(&self, callback: impl Fn(RangeInclusive<Index>)) {
+        while let Some(run) = self.news() {
+            let index = *run.end();
+            let called = guarded(|| {
+                callback(run);
+                Ok(())
+            });
+            if let Err(panic) = called {
+                self.callback_panicked(index, panic.into());
+                break;
+            }
+        }
+        drop_guarded(callback);
+    }
+
+    /// Sleeps until something was saved. Returns `None` once nothing will be any more.
     fn news(&self) -> Option<RangeInclusive<Index>> {
         let mut core = self.core.lock();
         loop {
@@ -95,8 +110,7 @@ impl NewsPort for Driver {
         }
     }
 
-    fn panicked(&self, run: RangeInclusive<Index>, failure: Caught) {
-        let index = *run.end();
+    fn callback_panicked(&self, index: Index, failure: Caught) {
         let text = format!("on_processed {}", failure.text);
         let error = Error::Callback { index, source: failure.error };
         drop_guarded(self.step(|core, now| {
@@ -107,35 +121,19 @@ impl NewsPort for Driver {
 }
 
 #[cfg(test)]
-pub(in crate::driver) mod tests {
+mod tests {
     use super::*;
-    use crate::base::{retry::Retry, time::Now};
-    use crate::driver::handlers::control::Control;
-    use crate::progress::{SaveBackend, SavePort};
-    use crate::source::watermark::Watermark;
-    use crate::window::{Limits, Window};
+    use crate::base::time::Now;
+    use crate::driver::samples;
+    use crate::progress::SavePort;
     use std::thread::JoinHandle;
 
-    /// A test that saves by itself.
-    pub(in crate::driver) struct ByHand;
-
-    impl SaveBackend for ByHand {
-        fn save(&self, _: Arc<dyn SavePort>, _: bool) {}
-
-        fn hurry(&self) {}
-    }
-
-    const JOBS: u64 = 1000;
-
-    /// A driver that has read all jobs, without a thread to run them.
+    /// A driver that has read some jobs, without a thread to run them.
     fn driver() -> Arc<Driver> {
-        let mut window = Window::begin(0, Limits { max_processing: 1000, max_search_ahead: 10_000 });
-        window.handle_head(Some(JOBS - 1));
-        while window.poll().is_some() {}
-        window.handle_fetched(JOBS);
-        let mut core = Core::new(window, Retry::none(), usize::MAX, Instant::now());
+        let mut core = samples::core(1000, 10_000, Instant::now());
+        samples::read(&mut core, 1000);
         core.workers.fixed = Some(0);
-        Driver::new(core, Arc::default(), Watermark::new(), Arc::new(ByHand))
+        samples::driver(core)
     }
 
     /// Runs and saves the next job.
@@ -175,9 +173,8 @@ pub(in crate::driver) mod tests {
 
     #[test]
     fn a_retried_failure_wakes_no_waiter() {
-        let window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 9 });
         let now = Instant::now();
-        let mut core: Core = Core::new(window, Retry::none(), usize::MAX, now);
+        let mut core = samples::core(1, 9, now);
         let place = core.waiters.enter(3, Waiter::Thread(Arc::default()));
         core.out.waiters = true;
         let wakes = core.drain(&Now::at(now));

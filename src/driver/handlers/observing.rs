@@ -1,11 +1,9 @@
 //! Tells observers of attempts, without the lock, on the thread that runs or reports the attempt.
 
 use crate::base::{Index, caught::Caught, failure::Verdict, guard::drop_guarded, sync::Arc};
-use crate::commit::changes::Changes;
 use crate::driver::{Driver, running::Pool};
 use crate::observe::{events::AttemptOutcome, observers::Observers, spans::Spans};
-use crate::run::worker::{Job, Report};
-use crate::run::{Assignment, Delivery, Runner, Ticket, work};
+use crate::run::{Runner, work};
 use crate::threads::stopping::Overdue;
 use std::sync::Weak;
 
@@ -37,70 +35,24 @@ impl<T: Send + 'static> Pool for PoolOf<T> {
     }
 }
 
-/// A runner that tells observers of each attempt.
-struct Observed<T> {
-    runner: Arc<dyn Runner<T>>,
-    driver: Arc<Driver>,
-}
-
-impl<T: Send + 'static> Runner<T> for Observed<T> {
-    fn run(&self, assignment: Assignment<T>, effects: &mut Changes) -> Option<Report> {
-        let (index, attempt) = (assignment.job.index, assignment.job.attempt);
-        let begun = || self.driver.clock.now();
-        self.driver.observe(index, |observers| observers.attempt_begins(index, attempt, begun));
-        Overdue::observed_here();
-        self.runner.run(assignment, effects)
-    }
-
-    fn deliver(&self, turn: Delivery) {
-        self.runner.deliver(turn);
-    }
-
-    fn runs_batches(&self) -> bool {
-        self.runner.runs_batches()
-    }
-
-    /// The caller tells the observers of each job of a batch, since it knows the attempts.
-    fn run_batch(&self, jobs: Vec<Job<T>>, effects: &mut Changes) -> Result<(), Box<Caught>> {
-        self.runner.run_batch(jobs, effects)
-    }
-
-    fn attend(&self, work: &mut dyn FnMut()) {
-        self.runner.attend(work);
-    }
-
-    fn forget(&self, index: Index) {
-        self.runner.forget(index);
-    }
-
-    fn overdue(&self, token: usize) {
-        self.runner.overdue(token);
-    }
-
-    fn abandon(&self) {
-        self.runner.abandon();
-    }
-}
-
 impl Driver {
     /// Makes the spans in which attempts run.
     pub(crate) fn spans(&self) -> Spans {
         Spans::new(&self.watermark.name())
     }
 
-    /// Returns the pool with this runner. Only with observers does the pool tell them of attempts,
-    /// so that other consumers pay nothing.
-    pub(crate) fn pool<T: Send + 'static>(self: &Arc<Self>, runner: Arc<dyn Runner<T>>) -> Arc<dyn Pool> {
-        let runner = if self.observes { Arc::new(Observed { runner, driver: self.clone() }) } else { runner };
+    /// Returns the pool with this runner.
+    pub(crate) fn pool<T: Send + 'static>(&self, runner: Arc<dyn Runner<T>>) -> Arc<dyn Pool> {
         Arc::new(PoolOf { runner, driver: self.threads.host().clone() })
     }
 
-    /// Tells the observers that the jobs of a batch are about to run on this thread.
+    /// Tells the observers that these attempts of jobs are about to begin on this thread.
     #[cold]
-    pub(super) fn observe_batch(&self, tickets: &[Ticket]) {
-        for Ticket { index, attempt, .. } in tickets.iter().copied() {
+    pub(super) fn observe_begin(&self, attempts: impl Iterator<Item = (Index, u32)>) {
+        for (index, attempt) in attempts {
             self.observe(index, |observers| observers.attempt_begins(index, attempt, || self.clock.now()));
         }
+        Overdue::observed_here();
     }
 
     /// Tells the observers that an attempt of these jobs is over, before it is reported.

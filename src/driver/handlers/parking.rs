@@ -12,12 +12,14 @@ impl Driver {
         me
     }
 
-    pub(super) fn redrive_parked(&self, index: Index) -> Result<(), Error> {
+    /// Makes a parked job run once more.
+    pub(crate) fn redrive(&self, index: Index) -> Result<(), Error> {
         let is_parked = self.step_parked(self.core_that_redrives()?, |jobs, at| jobs.redrive(index, at));
         if is_parked { Ok(()) } else { Err(Error::NotParked { name: self.watermark.name(), index }) }
     }
 
-    pub(super) fn redrive_all_parked(&self) -> Result<u64, Error> {
+    /// Makes all parked jobs run once more, and returns their number.
+    pub(crate) fn redrive_all(&self) -> Result<u64, Error> {
         Ok(self.step_parked(self.core_that_redrives()?, FailedJobs::redrive_all))
     }
 

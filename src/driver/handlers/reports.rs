@@ -29,7 +29,8 @@ impl Core {
                 if self.failed_jobs.has_records && self.window.is_redriven(flight.index) {
                     self.failed_jobs.records.redone(flight.index);
                 }
-                self.count_done(flight.index);
+                self.saving.done += 1;
+                self.window.handle_done(flight.index);
                 if flight.again {
                     self.failed_jobs.failures.forget(flight.index);
                 }
@@ -45,13 +46,6 @@ impl Core {
             (Some(flight), Err(failure)) => self.attempt_failed(flight, *failure, now),
             (None, outcome) => outcome.err().map(|failure| failure.error),
         }
-    }
-
-    /// Counts a job in flight as done.
-    #[inline(always)]
-    pub(super) fn count_done(&mut self, index: Index) {
-        self.saving.done += 1;
-        self.window.handle_done(index);
     }
 }
 

@@ -14,7 +14,7 @@ impl Core {
     /// Begins a save that is due. `None`: none is due, or no save may be made any more.
     fn begin_save(&mut self) -> Option<SaveContent<'_>> {
         self.saving.deadline.end();
-        if self.tenancy.is_lost() {
+        if self.tenancy.lost {
             self.abandon_save();
             return None;
         }
@@ -122,7 +122,7 @@ impl Core {
         self.out.effects.written();
         self.running.batches.iter_mut().for_each(|batches| batches.written());
         self.window.set_full(self.out.effects.is_full());
-        if self.tenancy.is_lost() {
+        if self.tenancy.lost {
             self.abandon_save();
         }
         let last_processed = self.window.last_processed();
@@ -142,7 +142,7 @@ impl Core {
     /// Returns the pause before the next try, if there is one, and a value to drop without the
     /// lock.
     pub(crate) fn save_failed(&mut self, failure: Caught, now: &Now) -> (Option<Duration>, Option<BoxError>) {
-        if self.tenancy.is_lost() {
+        if self.tenancy.lost {
             self.abandon_save();
             return (None, Some(failure.error));
         }
@@ -269,10 +269,10 @@ mod tests {
     use super::*;
     use crate::base::sync::{Arc, Mutex};
     use crate::base::{clock::Clock, time::Sleep};
+    use crate::driver::samples;
     use crate::progress::{MemoryProgress, Progress};
     use crate::saver::{Keeps, saver};
     use crate::source::watermark::Watermark;
-    use crate::window::{Limits, Window};
     use std::time::Instant;
 
     /// A progress that saves once an hour while jobs run.
@@ -294,11 +294,8 @@ mod tests {
 
     #[test]
     fn a_hurry_that_overtakes_its_save_is_not_lost() {
-        let mut window = Window::begin(0, Limits { max_processing: 2, max_search_ahead: 9 });
-        window.handle_head(Some(2));
-        while window.poll().is_some() {}
-        window.handle_fetched(3);
-        let core: Core = Core::new(window, Retry::none(), usize::MAX, Instant::now());
+        let mut core = samples::core(2, 9, Instant::now());
+        samples::read(&mut core, 3);
         let memory = MemoryProgress::new();
         let mut progress = Hourly(memory.clone());
         assert!(progress.acquire().unwrap().is_none());

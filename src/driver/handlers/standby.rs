@@ -4,7 +4,6 @@
 //! is kept in the core, and holds from the takeover on.
 
 use crate::base::{Error, Index, error::describe, guard::drop_guarded, sync::Arc, time::Now};
-use crate::driver::name_released::{self, OnStandby};
 use crate::driver::{
     Driver, core::Core, failed_jobs::Recovered, running::Pool, save_deadline::SaveDeadline, tenure::NameInUse,
 };
@@ -20,6 +19,11 @@ use std::time::{Duration, Instant};
 
 /// The name of a consumer whose progress has no label; its real name is unknown.
 const UNNAMED: &str = "unnamed";
+
+/// The consumers of this process on standby, which are called when another one releases its name.
+/// Without a call they retry at their own pace.
+#[cfg(not(waterline_loom))]
+static WAITING: crate::base::sync::Mutex<Vec<Weak<Driver>>> = crate::base::sync::Mutex::new(Vec::new());
 
 /// Everything that a consumer begins with once it has its name.
 pub(crate) struct Takeover {
@@ -67,8 +71,16 @@ impl Core {
     }
 }
 
-impl OnStandby for Driver {
-    fn name_freed(&self, name: &str) {
+impl Driver {
+    /// Calls the consumers of this process that may wait for the name of this one.
+    pub(in crate::driver) fn call_standbys(&self) {
+        if with_list(|list| !list.is_empty()) {
+            call_standbys_for(&self.watermark.name());
+        }
+    }
+
+    /// Tries to acquire the name at once if it is this one.
+    pub(in crate::driver) fn hear_of_free(&self, name: &str) {
         if name != self.watermark.name() && name != UNNAMED {
             return;
         }
@@ -76,13 +88,12 @@ impl OnStandby for Driver {
         core.tenancy.awaited.iter_mut().for_each(|awaited| awaited.called = true);
         self.news.notify_all();
     }
-}
 
-impl Driver {
     /// Makes the driver of a consumer on standby.
     pub(crate) fn waiting(core: Core, bell: Arc<Bell>, watermark: Watermark) -> Arc<Self> {
         let driver = Self::with(core, bell, watermark, None);
-        name_released::enlist(driver.threads.host().clone());
+        // Its next try finds a name that was released since the first one.
+        with_list(|list| list.push(driver.threads.host().clone()));
         driver
     }
 
@@ -104,8 +115,8 @@ impl Driver {
 
     /// Takes this consumer off the list of those that are called when a name is released.
     pub(crate) fn tries_no_more(&self) {
-        let me: Weak<dyn OnStandby> = self.threads.host().clone();
-        name_released::withdraw(&me);
+        let me = self.threads.host();
+        with_list(|list| list.retain(|other| !Weak::ptr_eq(other, me) && other.strong_count() > 0));
     }
 
     /// Notes that another consumer still has the name.
@@ -183,7 +194,8 @@ impl Driver {
         }));
     }
 
-    pub(super) fn wait_for_name(&self) {
+    /// Waits until the consumer has its name or has ended.
+    pub(crate) fn wait_for_name(&self) {
         let mut core = self.core.lock();
         while core.tenancy.awaited.is_some() && !core.window.has_ended() {
             core.wait_until(&self.changed, None);
@@ -191,18 +203,36 @@ impl Driver {
     }
 }
 
+#[cfg(not(waterline_loom))]
+fn with_list<R: Default>(change: impl FnOnce(&mut Vec<Weak<Driver>>) -> R) -> R {
+    change(&mut WAITING.lock())
+}
+
+/// A model has no list.
+#[cfg(waterline_loom)]
+fn with_list<R: Default>(_: impl FnOnce(&mut Vec<Weak<Driver>>) -> R) -> R {
+    R::default()
+}
+
+/// Calls the consumers that may wait for this name.
+fn call_standbys_for(name: &str) {
+    let waiting: Vec<Arc<Driver>> = with_list(|list| list.iter().filter_map(Weak::upgrade).collect());
+    for one in waiting {
+        one.hear_of_free(name);
+        // This may be the last reference to a consumer.
+        drop_guarded(one);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::retry::Retry;
-    use crate::commit::changes::Changes;
-    use crate::driver::{handlers::control::Control, handlers::news::tests::ByHand};
+    use crate::driver::samples;
     use crate::observe::status::Blocked;
     use crate::reader::Fetched;
-    use crate::run::{Assignment, Runner, worker::Report};
+    use crate::run::Runner;
 
     const HOUR: Duration = Duration::from_secs(3600);
-    const LIMITS: Limits = Limits { max_processing: 2, max_search_ahead: 9 };
 
     fn leased(expires_in: Duration) -> NameInUse {
         let error = Error::Leased { name: "a name".to_owned(), holder: "node a".to_owned(), expires_in };
@@ -211,7 +241,7 @@ mod tests {
 
     /// A consumer on standby since this time.
     fn waiting(name: &str, now: Instant) -> Arc<Driver> {
-        let mut core = Core::new(Window::begin(0, LIMITS), Retry::none(), usize::MAX, now);
+        let mut core = samples::core(2, 9, now);
         core.await_name(leased(Duration::from_secs(3)), &Now::at(now));
         let watermark = Watermark::new();
         watermark.reserve(Some(name.to_owned()), Vec::new()).unwrap();
@@ -242,25 +272,20 @@ mod tests {
             std::thread::spawn(move || driver.sleep_until_try(now + HOUR))
         };
         let (mine, others) = (sleeper(&driver), sleeper(&other));
-        name_released::tell("a name of this test");
+        call_standbys_for("a name of this test");
         assert!(mine.join().unwrap(), "it tries");
         other.request_stop();
         assert!(!others.join().unwrap(), "it has ended, and nobody has called it");
         driver.tries_no_more();
-        name_released::tell("a name of this test");
+        call_standbys_for("a name of this test");
         assert!(!driver.core.lock().tenancy.is_called_to_try());
     }
 
-    /// A part of a takeover that shows whether it was dropped.
-    struct Kept(#[allow(dead_code)] Arc<()>);
+    struct Nobody;
 
-    impl Runner<()> for Kept {
-        fn run(&self, _: Assignment<()>, _: &mut Changes) -> Option<Report> {
-            None
-        }
-    }
+    impl Runner<()> for Nobody {}
 
-    impl ReadRuns for Kept {
+    impl ReadRuns for Nobody {
         fn read_run(&self, _: crate::reader::Ask) -> Fetched {
             unreachable!("there is no reader")
         }
@@ -270,40 +295,26 @@ mod tests {
         }
     }
 
-    fn takeover(driver: &Arc<Driver>, kept: &Arc<()>, last_processed: Index) -> Takeover {
-        let kept = || Kept(kept.clone());
-        Takeover {
-            window: Window::resume(last_processed, LIMITS),
-            last_processed: Some(last_processed),
-            met: Met::default(),
-            fence: 7,
-            recovered: None,
-            pool: driver.pool(Arc::new(kept())),
-            source: Arc::new(kept()),
-            saves: Arc::new(ByHand),
-            name: Box::new(kept()),
-        }
-    }
-
-    #[test]
-    fn a_takeover_after_the_end_is_given_back_whole() {
-        let (driver, kept) = (waiting("a name", Instant::now()), Arc::new(()));
-        driver.request_stop();
-        let given_back = driver.take_over(takeover(&driver, &kept, 3)).expect_err("it has ended");
-        assert_eq!(Arc::strong_count(&kept), 4);
-        drop(given_back);
-        assert_eq!((Arc::strong_count(&kept), driver.watermark.last_processed()), (1, None));
-    }
-
     #[test]
     fn settings_made_on_standby_hold_after_a_takeover() {
-        let (driver, kept) = (waiting("a name", Instant::now()), Arc::new(()));
+        let driver = waiting("a name", Instant::now());
         driver.set_paused(true);
         driver.stop_at(8);
         driver.set_limits(&|limits| limits.max_search_ahead = 5).unwrap();
         let never = |index| driver.core.lock().never(index);
         assert!(never(Index::MAX) && !never(9), "the one who has the name may be that far");
-        assert_eq!(driver.take_over(takeover(&driver, &kept, 3)).ok(), Some(false));
+        let takeover = Takeover {
+            window: Window::resume(3, Limits { max_processing: 2, max_search_ahead: 9 }),
+            last_processed: Some(3),
+            met: Met::default(),
+            fence: 7,
+            recovered: None,
+            pool: driver.pool(Arc::new(Nobody)),
+            source: Arc::new(Nobody),
+            saves: Arc::new(samples::ByHand),
+            name: Box::new(()),
+        };
+        assert_eq!(driver.take_over(takeover).ok(), Some(false));
         assert!(never(9));
         let core = driver.core.lock();
         let window = &core.window;

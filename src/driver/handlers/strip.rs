@@ -1,17 +1,17 @@
 //! The window as the page draws it.
 
-use super::explain::View;
 use crate::base::time::Now;
+use crate::driver::core::Core;
 use crate::observe::status::Attempt;
 use crate::observe::strip::{LISTED, Ruler, Strip, StripCell, StripRetry};
 
 /// A strip shows at most this many times the started indices: an endless window is empty beyond.
 const EMPTY: u64 = 4;
 
-impl View<'_> {
+impl Core {
     /// Returns the window in at most this many cells. Looks at one bit of each index.
-    pub(super) fn strip(&self, most: usize, now: &Now) -> Strip {
-        let (window, limits) = (self.window, self.window.limits());
+    pub(crate) fn strip(&self, most: usize, now: &Now) -> Strip {
+        let (window, limits) = (&self.window, self.window.limits());
         let (from, reached) = (window.lowest_unprocessed(), window.reached());
         let started = reached.saturating_sub(from).max(most as u64);
         let open = window.head().map_or(from, |head| head.saturating_add(1));

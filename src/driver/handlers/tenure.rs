@@ -6,14 +6,9 @@ use crate::progress::{LiveParking, Tenant, Tenure, Wish};
 use std::sync::Weak;
 
 impl Core {
-    /// Notes that another consumer has the name, so no save begins any more. `save_over`: no save
-    /// is under way any more. Returns a value to be dropped without the lock.
-    fn lose_name(&mut self, error: Error, save_over: bool, now: &Now) -> Option<BoxError> {
-        let text = error.to_string();
-        self.save_no_more(error, (text, ""), save_over, now)
-    }
-
-    /// Ends all saving because of this error. Text and cause are as in every halt.
+    /// Ends all saving because of this error: no save begins any more. `save_over`: none is under
+    /// way any more. Text and cause are as in every halt. Returns a value to be dropped without the
+    /// lock.
     fn save_no_more(
         &mut self,
         error: Error,
@@ -82,7 +77,11 @@ impl Tenant for Driver {
             self.news.notify_all();
         }
         let now = self.clock.when_asked();
-        let surplus = lost.and_then(|error| core.lose_name(error, false, &now));
+        let lose = |error: Error| {
+            let text = error.to_string();
+            core.save_no_more(error, (text, ""), false, &now)
+        };
+        let surplus = lost.and_then(lose);
         let Core { tenancy, window, .. } = &mut *core;
         let watch = tenancy.heed(window) && {
             core.watching.stalls.moved(&now);
@@ -100,7 +99,7 @@ impl Tenant for Driver {
         for wish in tenure.take_wishes() {
             // A wish that no longer has an effect is no error: the operator may have been late.
             _ = match wish {
-                Wish::Redrive(index) => self.redrive_parked(index).is_ok(),
+                Wish::Redrive(index) => self.redrive(index).is_ok(),
                 Wish::Discard(index) => self.discard(index),
             };
         }

@@ -183,16 +183,14 @@ impl Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::retry::Retry;
     use crate::driver::flights::{Flight, Timeouts};
-    use crate::window::{Limits, Window};
+    use crate::driver::samples;
     use coarsetime::Duration as Ticks;
 
     const AFTER: Duration = Duration::from_secs(10);
 
     fn core(fails: bool, observed: bool) -> Core {
-        let window = Window::begin(0, Limits { max_processing: 1000, max_search_ahead: 1000 });
-        let mut core = Core::new(window, Retry::none(), usize::MAX, time::now());
+        let mut core = samples::core(1000, 1000, time::now());
         core.running.flights.timeouts = Some(Timeouts::new(AFTER, fails, observed));
         core
     }
@@ -267,33 +265,5 @@ mod tests {
         assert!(crate::threads::stopping::here(), "the job is told");
         begin(&mut core, 1, start);
         assert!(!crate::threads::stopping::here(), "the next one has a flag of its own");
-    }
-
-    #[test]
-    fn a_token_of_a_timed_out_attempt_may_not_report() {
-        for late in [false, true] {
-            let (start, mut core) = (time::coarse(), core(true, false));
-            let (token, other) = (begin(&mut core, 0, start), begin(&mut core, 1, start));
-            assert!(core.may_report(other), "it is in time");
-            assert_eq!(look(&mut core, start + Ticks::from_secs(10)).0, [0]);
-            let mut may_report = true;
-            if !late {
-                may_report = core.may_report(token);
-            }
-            let flights = &mut core.running.flights;
-            let unheard = flights.get(token).is_some_and(|flight| flight.timer == Timer::FailingUnheard);
-            assert_eq!(unheard, !late);
-            // The window does not know these jobs, so the flight ends without it.
-            let ended = if unheard { flights.end(token) } else { flights.end_stale(token) };
-            assert!(ended.is_some() && flights.get(token).is_none());
-            if late {
-                assert_eq!(flights.tokens(), 2, "the token is out");
-                assert_ne!(begin(&mut core, 2, start), token, "and is given to no other attempt");
-                may_report = core.may_report(token);
-            }
-            assert!(!may_report);
-            assert_eq!(core.running.flights.tokens(), if late { 2 } else { 1 });
-            assert_eq!(begin(&mut core, 3, start), token, "it is free again");
-        }
     }
 }

@@ -106,7 +106,7 @@ impl Core {
         let next = self.window.lowest_undone();
         let lowest = self.running.flights.iter().min_by_key(|flight| flight.index);
         if let Some(flight) = lowest.filter(|_| self.window.is_stopping()) {
-            let text = self.view().running(flight, now).to_string();
+            let text = self.job_in_flight(flight, now).to_string();
             return Some((event(flight.index).attempt(flight.attempt), text));
         }
         if self.window.has_ended() {
@@ -180,8 +180,8 @@ impl Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{Error, retry::Retry};
-    use crate::driver::{running::BatchSettings, tenure::NameInUse};
+    use crate::base::Error;
+    use crate::driver::{running::BatchSettings, samples, tenure::NameInUse};
     use crate::observe::{Told, events::Observer, listening::Listens, observers::Observers};
     use crate::window::{Limits, Window};
 
@@ -189,8 +189,7 @@ mod tests {
 
     /// A watched consumer that has work up to this head.
     fn watched(head: Option<u64>, now: Instant) -> Core {
-        let window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 100 });
-        let mut core = Core::new(window, Retry::none(), usize::MAX, now);
+        let mut core = samples::core(1, 100, now);
         core.reading.seen = true;
         core.window.handle_head(head);
         assert!(core.stir(now) && !core.stir(now), "one thread watches");
@@ -260,8 +259,7 @@ mod tests {
     }
 
     fn observed(now: Instant) -> Core {
-        let window = Window::begin(0, Limits { max_processing: 1, max_search_ahead: 100 });
-        let mut core = Core::new(window, Retry::none(), usize::MAX, now);
+        let mut core = samples::core(1, 100, now);
         let nobody: Box<dyn Observer> = Box::new(|_: &crate::observe::events::Event<'_>| ());
         core.out.observers = Observers::new("p".to_owned(), vec![nobody], []);
         core

@@ -43,7 +43,7 @@ impl Core {
         mut weights: Weights,
         now: &Now,
     ) {
-        let open_below = self.failed_jobs.quarantine.gate();
+        let open_below = self.failed_jobs.quarantine.gate;
         let parts = parts(first, jobs.len(), steps);
         let mut sorted = Sorted::default();
         for part in parts {

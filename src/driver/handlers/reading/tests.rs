@@ -1,7 +1,7 @@
 use super::*;
 use crate::base::{clock::Clock, retry::Retry};
 use crate::commit::changes::Changes;
-use crate::driver::{handlers::handing_out::Search, handlers::news::tests::ByHand};
+use crate::driver::{handlers::handing_out::Search, samples::ByHand};
 use crate::reader::SharedSource;
 use crate::source::{MemoryJobs, Steps, watermark::Watermark};
 use crate::window::{Limits, Window};
