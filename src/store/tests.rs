@@ -4,7 +4,7 @@ use super::*;
 use crate::base::sync::RwLock;
 use crate::commit::counter_cache::CounterCache;
 use crate::kv::double::Double;
-use crate::{Checkpoint, Consumer, Error, MemoryJobs, Progress};
+use crate::{Consumer, Error, MemoryJobs, Progress};
 use std::time::{Duration, Instant};
 
 mod counters;

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
-use waterline::{Blocked, BoxError, Builder, ConfigError, Consumer, Error, Index, Jobs, MemoryProgress, Retry, Sparse};
+use waterline::{
+    Blocked, BoxError, Builder, ConfigError, Consumer, Error, Index, Job, Jobs, MemoryProgress, Retry, Sparse,
+};
 
 /// The answer to a read.
 #[derive(Clone, Copy, Debug)]
@@ -165,7 +167,11 @@ fn four(source: Source) -> (Builder<Source, MemoryProgress>, Arc<Mutex<Vec<Index
 
 fn start(builder: Builder<Source, MemoryProgress>, ran: &Arc<Mutex<Vec<Index>>>) -> Consumer {
     let ran = ran.clone();
-    builder.start(move |job| Ok(ran.lock().push(job.payload))).unwrap()
+    let work = move |job: Job<Index>| {
+        ran.lock().push(job.payload);
+        Ok(())
+    };
+    builder.start(work).unwrap()
 }
 
 fn sorted(ran: &Mutex<Vec<Index>>) -> Vec<Index> {
@@ -251,11 +257,12 @@ fn failed_jobs_are_read_beside_a_hanging_read() {
     with_each(9, |node, source| {
         let (builder, ran) = four(source);
         let (seen, failed) = (ran.clone(), AtomicUsize::new(0));
-        let work = move |job: waterline::Job<Index>| {
+        let work = move |job: Job<Index>| {
             if job.payload == 0 && failed.fetch_add(1, Ordering::SeqCst) < 3 {
                 return Err("no".into());
             }
-            Ok(seen.lock().push(job.payload))
+            seen.lock().push(job.payload);
+            Ok(())
         };
         let consumer = builder.retry(Retry::fixed(Duration::from_millis(1))).stop_at(9).start(work).unwrap();
         node.await_asked(&[0, 1, 2, 3]);
@@ -307,7 +314,7 @@ struct Rows(AtomicU64);
 const LAST: Index = 5_000;
 
 fn has_row(index: Index) -> bool {
-    index <= LAST && index % (if index < 1_000 { 7 } else { 61 }) == 0
+    index <= LAST && index.is_multiple_of(if index < 1_000 { 7 } else { 61 })
 }
 
 impl Jobs for Rows {
@@ -328,11 +335,12 @@ impl Jobs for Rows {
         }
         let mut rows = (*run.start()..=LAST).filter(|index| has_row(*index));
         for _ in 0..most.min(3) {
-            match rows.next() {
-                Some(row) if row <= *run.end() => into.job(row, row),
-                Some(row) => return Ok(into.none_through(row - 1)),
-                None => return Ok(into.none_through(LAST)),
+            let row = rows.next().unwrap_or(LAST + 1);
+            if row > *run.end() {
+                into.none_through(row - 1);
+                break;
             }
+            into.job(row, row);
         }
         Ok(())
     }

@@ -180,7 +180,7 @@ impl Trial<'_> {
             let before = disk.records();
             match open(&disk, &clock) {
                 Ok(queue) => {
-                    let measured: BTreeSet<_> = queue.durations().into_iter().map(|(kind, _)| kind).collect();
+                    let measured: BTreeSet<_> = queue.durations().into_keys().collect();
                     let lost = self.harmed(b"t");
                     assert!(
                         measured
