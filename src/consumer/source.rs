@@ -85,8 +85,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     ///
     /// * **A source of futures** (`AsyncJobs`, also within [`gated_by`](Jobs::gated_by),
     ///   [`confirmed`](Jobs::confirmed), [`hold_back`](crate::JobLog::hold_back) or an `Arc`): the
-    ///   reads are tasks of its runtime. Each has a [timeout](Self::source_timeout) of its own, and
-    ///   is dropped when the consumer ends.
+    ///   reads are tasks of its runtime, which has to be driven. Each has a
+    ///   [timeout](Self::source_timeout) of its own, and is dropped when the consumer ends.
     /// * **A source of functions**: workers without a job make the calls, and one of them stays
     ///   free for a job; while all are busy, the reader calls. So fewer are under way than
     ///   [`max_processing`](Self::max_processing), and the end waits for them. An adapter of your

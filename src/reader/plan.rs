@@ -349,6 +349,11 @@ impl<A: Answer> Plan<A> {
         }
     }
 
+    /// Wants nothing any more. Returns values to drop.
+    pub(super) fn clear(&mut self) -> Self {
+        std::mem::replace(self, Self::new(0, self.retry))
+    }
+
     /// Takes the failures that the consumer has not heard of.
     pub(super) fn take_failures(&mut self) -> Vec<(Index, A)> {
         std::mem::take(&mut self.failures)

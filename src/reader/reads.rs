@@ -155,6 +155,9 @@ impl Reads {
         self.closed.store(true, Ordering::Release);
         #[cfg(feature = "tokio")]
         self.tasks.drop_all();
+        // The jobs that were read are the user's values.
+        let unused = self.plan.lock().clear();
+        drop_guarded(unused);
     }
 }
 

@@ -139,6 +139,35 @@ mod futures {
         }
     }
 
+    struct FutureRows(Rows);
+
+    impl AsyncJobs for FutureRows {
+        type Job = Index;
+
+        async fn head(&self) -> Result<Option<Index>, BoxError> {
+            Ok(Some(LAST))
+        }
+
+        async fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
+            Ok(self.0.has_row(index).then_some(index))
+        }
+
+        async fn read_sparse(
+            &self,
+            run: RangeInclusive<Index>,
+            most: usize,
+            into: &mut Sparse<Index>,
+        ) -> Result<(), BoxError> {
+            let (takes, said) = self.0.answer(&run, most, into);
+            tokio::time::sleep(takes).await;
+            said
+        }
+    }
+
+    pub(super) fn rows(rows: Rows) -> Source {
+        Arc::new(FutureRows(rows).on(runtime().handle()))
+    }
+
     pub(super) fn runtime() -> &'static Runtime {
         static RUNTIME: std::sync::OnceLock<Runtime> = std::sync::OnceLock::new();
         RUNTIME.get_or_init(|| Runtime::new().unwrap())
@@ -162,7 +191,8 @@ fn with_each(head: Index, test: impl Fn(&Arc<Node>, Source)) {
 /// A consumer with four reads at once, and the jobs that have run.
 fn four(source: Source) -> (Builder<Source, MemoryProgress>, Arc<Mutex<Vec<Index>>>) {
     let builder = builder(source, &MemoryProgress::new()).max_processing(8).max_reading(4);
-    (builder.source_retry(Retry::fixed(Duration::from_millis(1))), Arc::default())
+    // No poll wakes a reader that has missed something.
+    (builder.source_retry(Retry::fixed(Duration::from_millis(1))).poll_every(HOUR), Arc::default())
 }
 
 fn start(builder: Builder<Source, MemoryProgress>, ran: &Arc<Mutex<Vec<Index>>>) -> Consumer {
@@ -307,14 +337,52 @@ fn max_reading_of_zero_is_refused() {
     assert!(matches!(refused, Err(Error::Config(ConfigError::Zero { .. }))), "{refused:?}");
 }
 
-/// Rows with gaps: every seventh index, and further apart from 1,000 on. Some reads fail, and each
-/// ends after a few jobs.
-struct Rows(AtomicU64);
+/// Rows with gaps. A read takes a moment, and brings some rows, none, or an error, as the seed and
+/// its number say.
+struct Rows {
+    seed: u64,
+    calls: AtomicU64,
+}
 
-const LAST: Index = 5_000;
+const LAST: Index = 1_000;
 
-fn has_row(index: Index) -> bool {
-    index <= LAST && index.is_multiple_of(if index < 1_000 { 7 } else { 61 })
+impl Rows {
+    fn chance(&self, number: u64, of: u64) -> u64 {
+        let mixed = (number ^ self.seed.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 33 % of
+    }
+
+    fn has_row(&self, index: Index) -> bool {
+        // Dense, then sparse.
+        index <= LAST && (index < LAST / 2 || self.chance(index, 64) % 23 == 0)
+    }
+
+    /// Returns how long the read takes, and what it says.
+    fn answer(
+        &self,
+        run: &RangeInclusive<Index>,
+        most: usize,
+        into: &mut Sparse<Index>,
+    ) -> (Duration, Result<(), BoxError>) {
+        let chance = self.chance(self.calls.fetch_add(1, Ordering::SeqCst), 1 << 20);
+        let takes = Duration::from_micros(chance % 7 * 50);
+        let rows = match chance % 64 {
+            0..5 => return (takes, Err("no route to the node".into())),
+            5..8 => return (takes, Ok(())),
+            8..20 => 1,
+            _ => usize::MAX,
+        };
+        let mut found = (*run.start()..=LAST).filter(|index| self.has_row(*index));
+        for _ in 0..most.min(rows) {
+            let row = found.next().unwrap_or(LAST + 1);
+            if row > *run.end() {
+                into.none_through(row - 1);
+                break;
+            }
+            into.job(row, row);
+        }
+        (takes, Ok(()))
+    }
 }
 
 impl Jobs for Rows {
@@ -325,37 +393,47 @@ impl Jobs for Rows {
     }
 
     fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
-        Ok(has_row(index).then_some(index))
+        Ok(self.has_row(index).then_some(index))
     }
 
     fn read_sparse(&self, run: RangeInclusive<Index>, most: usize, into: &mut Sparse<Index>) -> Result<(), BoxError> {
-        let call = self.0.fetch_add(1, Ordering::SeqCst);
-        if call % 5 == 3 {
-            return Err("no route to the node".into());
-        }
-        let mut rows = (*run.start()..=LAST).filter(|index| has_row(*index));
-        for _ in 0..most.min(3) {
-            let row = rows.next().unwrap_or(LAST + 1);
-            if row > *run.end() {
-                into.none_through(row - 1);
-                break;
-            }
-            into.job(row, row);
-        }
-        Ok(())
+        let (takes, said) = self.answer(&run, most, into);
+        std::thread::sleep(takes);
+        said
     }
 }
 
 #[test]
-fn gaps_between_runs_are_settled() {
+fn hostile_reads_in_any_order_lose_and_double_nothing() {
     watch();
-    let rows: Source = Arc::new(Rows(AtomicU64::new(0)));
-    let (builder, ran) = four(rows);
-    let consumer = start(builder.max_reading(6).stop_at(LAST), &ran);
-    let handle = consumer.handle();
-    consumer.join().unwrap();
-    let expected: Vec<_> = (0..=LAST).filter(|index| has_row(*index)).collect();
-    assert_eq!((sorted(&ran), handle.status().absent), (expected.clone(), LAST + 1 - expected.len() as u64));
+    for seed in seeds(2, 300) {
+        let rows = || Rows { seed, calls: AtomicU64::new(0) };
+        let mut sources: Vec<Source> = vec![Arc::new(rows())];
+        #[cfg(feature = "tokio")]
+        sources.push(futures::rows(rows()));
+        for source in sources {
+            let (builder, ran) = four(source);
+            let (calls, failed) = (2 + seed as usize % 7, AtomicU64::new(0));
+            let (seen, announced) = (ran.clone(), Arc::new(Mutex::new(Vec::new())));
+            let work = move |job: Job<Index>| {
+                // Some jobs are read again.
+                if job.attempt == 1 && failed.fetch_add(1, Ordering::SeqCst) % 17 == 0 {
+                    return Err("no".into());
+                }
+                seen.lock().push(job.payload);
+                Ok(())
+            };
+            let told = announced.clone();
+            let builder = builder.max_reading(calls).retry(Retry::fixed(Duration::ZERO)).stop_at(LAST);
+            let consumer = builder.on_processed(move |run| told.lock().extend(run)).start(work).unwrap();
+            let handle = consumer.handle();
+            consumer.join().unwrap();
+            let expected: Vec<_> = (0..=LAST).filter(|index| rows().has_row(*index)).collect();
+            assert_eq!(sorted(&ran), expected, "seed {seed}");
+            assert_eq!(handle.status().absent, LAST + 1 - expected.len() as u64, "seed {seed}");
+            assert!(announced.lock().iter().copied().eq(0..=LAST), "seed {seed}");
+        }
+    }
 }
 
 #[cfg(feature = "tokio")]

@@ -357,11 +357,14 @@ impl Core {
 impl ReadPort for Driver {
     fn order(&self, fetched: Option<Fetched>, now: &Now, look: Due) -> Order {
         let mut core = self.core.lock();
-        let fetched = fetched.or_else(|| core.delivered(now.get()));
-        let surplus = fetched.map(|fetched| core.fetched(fetched, now));
+        let mut surplus = fetched.map(|fetched| core.fetched(fetched, now));
         while core.expire(now.get()) {
             // Other threads need the lock, too.
             core.bump();
+        }
+        // Failed jobs that are due go before what several reads have brought.
+        if let Some(fetched) = core.delivered(now.get()) {
+            surplus = Some(core.fetched(fetched, now));
         }
         let wakes = core.drain(now);
         let order = core.order(now, look);
