@@ -127,7 +127,7 @@ impl Core {
             wakes.reader = true;
         }
         wakes.hurry |= self.saving.hurries(&self.window);
-        let caller = self.reading.caller(&self.workers, &self.window, now.get());
+        let caller = self.reading.caller(&self.workers, &self.window, now);
         wakes.reader |= caller == Caller::Reader;
         let has_other_work = self.has_turn() || caller == Caller::Worker;
         let (window, failures) = (&self.window, &self.failed_jobs.failures);

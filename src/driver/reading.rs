@@ -2,7 +2,7 @@
 
 use super::calls::{Calls, InVain};
 use super::{failed_jobs::Unread, prefetch::Prefetch};
-use crate::base::{BoxError, guard::drop_guarded, sync::Arc};
+use crate::base::{BoxError, guard::drop_guarded, sync::Arc, time::Now};
 use crate::reader::{Ask, Payloads, ReadRuns, Reads};
 use crate::threads::workers::Workers;
 use crate::window::Window;
@@ -113,18 +113,20 @@ impl Reading {
     /// Returns who is to make one of several calls into a source of functions: a worker without a
     /// job, of which one stays free for a job, or the reader, which then can do nothing else.
     #[inline]
-    pub(super) fn caller(&self, workers: &Workers, window: &Window, now: Instant) -> Caller {
-        match self.reads.as_ref().filter(|reads| reads.are_functions()) {
-            Some(reads) if !window.is_stopping() && !window.has_ended() => {
-                let busy = self.helpers + window.in_flight();
-                if busy + 1 < workers.most(window.limits().max_processing) {
-                    if reads.has_call(now) { Caller::Worker } else { Caller::None }
-                } else if reads.is_awaited(now) {
-                    Caller::Reader
-                } else {
-                    Caller::None
-                }
-            }
+    pub(super) fn caller(&self, workers: &Workers, window: &Window, now: &Now) -> Caller {
+        // The clock is read only if somebody asks for the time.
+        self.reads.as_ref().map_or(Caller::None, |reads| self.caller_of(reads, workers, window, now))
+    }
+
+    #[cold]
+    fn caller_of(&self, reads: &Reads, workers: &Workers, window: &Window, now: &Now) -> Caller {
+        if !reads.are_functions() || window.is_stopping() || window.has_ended() {
+            return Caller::None;
+        }
+        let is_one_free = self.helpers + window.in_flight() + 1 < workers.most(window.limits().max_processing);
+        match is_one_free {
+            true if reads.has_call(now.get()) => Caller::Worker,
+            false if reads.is_awaited(now.get()) => Caller::Reader,
             _ => Caller::None,
         }
     }

@@ -56,6 +56,7 @@ impl Saving {
         self.under_way.since.is_some() && !self.under_way.hurried && self.hurry(window)
     }
 
+    #[inline]
     fn hurry(&mut self, window: &Window) -> bool {
         let fails = self.under_way.error.is_some();
         let last = window.is_stopping() && window.in_flight() == 0 && fails;

@@ -56,7 +56,7 @@ impl Core {
         if let Some(rest) = self.stay_awake(search, wakes) {
             return rest;
         }
-        if self.reading.caller(&self.workers, &self.window, now.get()) == Caller::Worker
+        if self.reading.caller(&self.workers, &self.window, now) == Caller::Worker
             && let (Some(reads), Some(source)) = (self.reading.reads.clone(), self.reading.runs.clone())
         {
             self.reading.helpers += 1;

@@ -424,7 +424,7 @@ impl ReadPort for Driver {
     }
 
     fn reads_itself(&self) -> bool {
-        self.step(|core, now| core.reading.caller(&core.workers, &core.window, now.get()) == Caller::Reader)
+        self.step(|core, now| core.reading.caller(&core.workers, &core.window, now) == Caller::Reader)
     }
 
     #[cfg(feature = "tokio")]
