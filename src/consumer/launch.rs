@@ -138,7 +138,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let log = inspected.log.as_ref().map(|log| (log.log.name(), log.store));
         note_log(&mut self.progress, log)?;
         let mut window = acquired.window(inspected.next, checked.limits);
-        window.widen_read_ahead(self.max_reading as u64);
+        window.widen_read_ahead(self.read_ahead());
         if let Some(index) = self.stop_at {
             window.stop_at(index);
         }

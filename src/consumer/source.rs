@@ -93,9 +93,9 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     ///   own around `AsyncJobs` is such a source, too.
     ///
     /// A source that implements [`Jobs::read`] or [`Jobs::read_sparse`] is asked for several runs
-    /// at once, which become as long as it answers as a whole. As ever, no more jobs are read ahead
-    /// than max(64, 2 × `max_processing`), or this many if that is more, and no more bytes than
-    /// [`max_read_ahead`](Self::max_read_ahead), but for the answers under way.
+    /// at once, which become as long as it answers as a whole. No more jobs are read ahead than
+    /// max(64, 2 × `max_processing`), as ever, or twice this many if that is more, and no more
+    /// bytes than [`max_read_ahead`](Self::max_read_ahead), but for the answers under way.
     ///
     /// Zero is refused.
     ///
@@ -114,6 +114,12 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     pub fn max_reading(mut self, calls: usize) -> Self {
         self.max_reading = calls;
         self
+    }
+
+    /// Returns the read-ahead that the reads need. While as many as may be are under way, as many
+    /// answers may wait for a slower one before them.
+    pub(super) fn read_ahead(&self) -> u64 {
+        if self.max_reading > 1 { (self.max_reading as u64).saturating_mul(2) } else { 0 }
     }
 
     pub(super) fn reading(&self) -> Reading {
