@@ -34,7 +34,8 @@
 //!
 //! * [`Consumer`] and its [`Builder`]: the promises (at least once, exactly once), and all settings
 //!   (retries, prefetch, backpressure).
-//! * [`Jobs`]: the source that you implement; [`MemoryJobs`] for tests.
+//! * [`Jobs`]: the source that you implement; [`Lines`] of files that grow and rotate;
+//!   [`MemoryJobs`] for tests.
 //! * [`Worker`], [`Job`], [`Done`]: the code that you run.
 //! * [`Handle`], [`Status`], [`Blocked`], [`Ended`], [`Watermark`]: watch and steer a consumer
 //!   (lag, throughput).
@@ -99,6 +100,7 @@ mod effects;
 #[doc(hidden)]
 pub mod fuzzing;
 mod kv;
+mod lines;
 mod log;
 mod observe;
 mod pipeline;
@@ -127,6 +129,7 @@ pub use base::{BoxError, Index};
 pub use consumer::{Builder, Consumer, Handle};
 pub use effects::Effects;
 pub use kv::statement::{SqlParams, SqlValue};
+pub use lines::{Lines, LinesError};
 pub use log::{Bytes, Codec, JobLog, Json, LogInfo};
 pub use observe::events::{AttemptOutcome, Event, Observer};
 pub use observe::status::{Attempt, Blocked, Ended, SourceCalls, State, Status};

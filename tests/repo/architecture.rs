@@ -24,6 +24,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("store", &["base", "kv", "commit"]),
     ("progress", &["base", "kv", "commit", "store"]),
     ("log", &["base", "source", "kv", "commit", "store"]),
+    ("lines", &["base", "source", "store"]),
     ("effects", &["base", "kv", "commit", "store", "progress", "log"]),
     // What the queue's crate builds on. No file of `src` names it.
     ("seam", &["base", "kv", "commit", "store", "threads", "effects"]),

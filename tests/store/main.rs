@@ -1,4 +1,5 @@
-//! The embedded store: opening it, its logs and tables, its bytes on a disk, and looks.
+//! The embedded store: opening it, its logs and tables, its bytes on a disk, looks, and files of
+//! lines, whose offsets it keeps.
 
 #[cfg(feature = "rocksdb")]
 mod attach;
@@ -9,6 +10,7 @@ mod codec;
 mod cut;
 mod formats;
 mod kept;
+mod lines;
 mod log;
 #[cfg(feature = "_disk")]
 mod look;
