@@ -81,8 +81,9 @@ const MAX_LINE: usize = 16 << 20;
 /// gets another index. A file is recognised by its first 1,024 bytes, and by its inode or its name.
 /// So a copy that was restored under the same name is the same file. What cannot be seen is a file
 /// that is cut behind these bytes and has grown beyond its old length before the next look, if it
-/// has a line feed where the counted part ended. A consumer that starts after files were removed
-/// whose lines it needs gets [`Error::Truncated`], which names the indices.
+/// has a line feed where the counted part ended, and bytes that are overwritten in place. A
+/// consumer that starts after files were removed whose lines it needs gets [`Error::Truncated`],
+/// which names the indices.
 ///
 /// # Costs
 ///
@@ -253,7 +254,7 @@ impl Lines {
             offset += file.skip_until(b'\n').map_err(failed)? as u64;
             line += 1;
         }
-        let mut bytes = 0;
+        let (had, mut bytes) = (into.len(), 0);
         while line <= *run.end() && line < known.next && bytes < ENOUGH {
             let mut job = Vec::new();
             // With its line feed and a carriage return: no byte more than it takes to refuse it.
@@ -271,6 +272,7 @@ impl Lines {
             let is_last = line + 1 == known.next;
             let may_be_torn = is_last && known.closed && !job.is_empty();
             if !is_whole && !may_be_torn || is_last != (offset == known.end) {
+                into.truncate(had);
                 return Err(known.replaced(&self.place));
             }
             bytes += job.len();

@@ -66,6 +66,13 @@ fn age(name: &str) -> Option<Reverse<u32>> {
     }
 }
 
+/// Overwrites what follows the bytes by which a file is recognised.
+fn overwrite(path: &Path, bytes: usize) {
+    let mut file = File::options().write(true).open(path).unwrap();
+    file.seek(SeekFrom::Start(1024)).unwrap();
+    file.write_all(&vec![b'?'; bytes]).unwrap();
+}
+
 /// Returns all lines, read in runs and one by one.
 fn all(lines: &Lines) -> Vec<String> {
     let Some(head) = lines.head().unwrap() else { return Vec::new() };
@@ -187,10 +194,17 @@ fn a_restart_finds_each_line_and_reads_none_far_below() {
         let expected = format!("line {index}");
         assert_eq!(files.directory().at_index(index).unwrap().as_deref(), Some(expected.as_bytes()));
     }
+    // A look that ends with the 4,096th line keeps its offset, too.
+    let exact = Files::new();
+    exact.append("log", numbered(0..4096));
+    let lines = exact.open("log");
+    assert_eq!(lines.head().unwrap(), Some(4095));
+    exact.append("log", numbered(4096..4100));
+    assert_eq!(lines.head().unwrap(), Some(4099));
+    overwrite(&exact.path("log"), 30_000);
+    assert_eq!(exact.open("log").at_index(4097).unwrap().as_deref(), Some(b"line 4097".as_slice()));
     // What is below an offset, and above the first bytes, could be anything.
-    let mut file = OpenOptions::new().write(true).open(files.path("c")).unwrap();
-    file.seek(SeekFrom::Start(1024)).unwrap();
-    file.write_all(&vec![b'?'; 30_000]).unwrap();
+    overwrite(&files.path("c"), 30_000);
     let mut read = Vec::new();
     files.directory().read(12_288..=12_400, &mut read).unwrap();
     assert_eq!(read.len(), 113);
@@ -256,6 +270,81 @@ fn a_file_that_was_cut_removed_or_replaced_is_an_error_and_can_be_given_up() {
             assert!(matches!(fault(lines.at_index(5)), LinesError::Removed { index: 5, .. }));
         }
     }
+}
+
+#[test]
+fn a_file_that_was_cut_behind_its_first_bytes_is_found_out() {
+    let files = Files::new();
+    files.append("log", numbered(0..1_000));
+    let lines = files.open("log");
+    assert_eq!(lines.head().unwrap(), Some(999));
+    let len = files.path("log").metadata().unwrap().len();
+    // It is as long as it was, and no line ends where the counted part did.
+    let cut = |to: u64| File::options().write(true).open(files.path("log")).unwrap().set_len(to).unwrap();
+    cut(2_000);
+    files.append("log", "x".repeat(len as usize - 2_000) + "\n");
+    for lines in [&lines, &files.open("log")] {
+        assert!(matches!(fault(lines.head()), LinesError::Replaced { index: 999, .. }));
+    }
+    // A line ends there, but the lines before it are fewer.
+    cut(len - 1);
+    files.append("log", "\n");
+    assert_eq!(lines.head().unwrap(), Some(999));
+    let mut read = Vec::new();
+    assert!(matches!(fault(lines.read(0..=999, &mut read)), LinesError::Replaced { index: 999, .. }));
+    assert_eq!(read.len(), 0, "none of these lines is known to be the right one");
+    // What is given up is new, though it begins as before.
+    cut(2_000);
+    assert!(matches!(fault(lines.head()), LinesError::Cut { index: 999, .. }));
+    assert_eq!(lines.forget("log").unwrap(), 1_000);
+    for lines in [&lines, &files.open("log")] {
+        assert!(lines.head().unwrap() > Some(1_100));
+        assert_eq!(lines.at_index(1_000).unwrap().as_deref(), Some(b"line 0".as_slice()));
+    }
+}
+
+#[test]
+fn more_of_a_beginning_is_known_once_it_is_there() {
+    let files = Files::new();
+    files.append("log", "a\n");
+    assert_eq!(files.open("log").head().unwrap(), Some(0));
+    files.append("log", "b\n");
+    assert_eq!(files.open("log").head().unwrap(), Some(1));
+    fs::write(files.path("log"), "a\nc\n").unwrap();
+    assert!(matches!(fault(files.open("log").head()), LinesError::Replaced { index: 1, .. }));
+}
+
+#[cfg(unix)]
+#[test]
+fn files_with_one_heading_are_told_apart_while_they_are_renamed() {
+    let files = Files::new();
+    let heading = "h".repeat(2_000) + "\n";
+    files.append("log", heading.clone() + "a\n");
+    let lines = files.rotating();
+    assert_eq!(lines.head().unwrap(), Some(1));
+    files.rename("log", "log.1");
+    files.append("log", heading + "b\n");
+    assert_eq!(lines.at_index(1).unwrap().as_deref(), Some(b"a".as_slice()));
+    assert_eq!(lines.head().unwrap(), Some(3));
+    assert_eq!(lines.at_index(3).unwrap().as_deref(), Some(b"b".as_slice()));
+}
+
+#[test]
+fn a_consumer_whose_next_file_was_removed_does_not_start() {
+    let files = Files::new();
+    (0..3).for_each(|file| files.append(&file.to_string(), format!("{file}\n")));
+    let start = |stop: Index| {
+        let builder = Consumer::builder(files.directory(), files.store.progress("p")).stop_at(stop);
+        builder.start(|_| Ok(()))?.join()
+    };
+    start(0).unwrap();
+    fs::remove_file(files.path("0")).unwrap();
+    start(1).unwrap();
+    files.append("3", "3\n");
+    assert_eq!(files.directory().head().unwrap(), Some(3));
+    fs::remove_file(files.path("2")).unwrap();
+    let error = start(3).unwrap_err();
+    assert!(matches!(error, Error::Truncated { next: 2, first: 3 }), "{error}");
 }
 
 #[test]
