@@ -19,6 +19,7 @@
         "[balances]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/balances.rs\n",
         "[git_history]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/git_history/main.rs\n",
         "[grafana]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/grafana.json\n",
+        "[json_rpc]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/json_rpc/node.rs\n",
         "[mailer]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/mailer.rs\n",
         "[metrics]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/examples/metrics.rs\n",
         "[page]: https://docs.rs/crate/waterline/", env!("CARGO_PKG_VERSION"), "/source/docs/page.png\n",

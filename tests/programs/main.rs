@@ -1,11 +1,15 @@
-//! The examples as processes, and the adapter of one of them.
+//! The examples as processes, and the parts of them that users copy.
 
 #[cfg(all(feature = "rocksdb", unix))]
 mod balances;
+#[cfg(feature = "tokio")]
+mod json_rpc;
 #[cfg(all(feature = "_disk", unix))]
 mod mailer;
 #[cfg(feature = "metrics")]
 mod metrics;
+#[cfg(feature = "tokio")]
+mod server;
 #[cfg(unix)]
 mod service;
 mod sqlite;
