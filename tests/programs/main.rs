@@ -8,7 +8,7 @@ mod json_rpc;
 mod mailer;
 #[cfg(feature = "metrics")]
 mod metrics;
-#[cfg(feature = "tokio")]
+mod rest_pages;
 mod server;
 #[cfg(unix)]
 mod service;
