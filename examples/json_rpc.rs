@@ -54,7 +54,8 @@ fn run(args: &Args) -> Result<(), BoxError> {
     let figures = store.table("figures")?;
     let table = figures.clone();
     let mut builder = Consumer::builder(Node::new(args.node.clone()).on(runtime.handle()), store.progress("blocks"))
-        // With 50 blocks each, 200 are on their way at once. (More, and a public node refuses.)
+        // Four batches at once, of 16 blocks each, since 64 are read ahead. (A public node may
+        // refuse more.)
         .max_reading(4)
         .max_processing(8)
         .start_at(args.first)
