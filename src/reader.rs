@@ -129,7 +129,7 @@ impl Reader {
             }
             Order::Note => self.looks.read_in_vain(),
             Order::Start(dropped) => {
-                drop_guarded(dropped);
+                dropped.into_iter().for_each(drop_guarded);
                 self.start_reads(now);
             }
             Order::Wait(deadline) => {

@@ -2,8 +2,8 @@
 
 use super::calls::{Calls, InVain};
 use super::{failed_jobs::Unread, prefetch::Prefetch};
-use crate::base::{BoxError, guard::drop_guarded, sync::Arc, time::Now};
-use crate::reader::{Ask, Payloads, ReadRuns, Reads};
+use crate::base::{BoxError, Index, guard::drop_guarded, sync::Arc, time::Now};
+use crate::reader::{Ask, Fetched, Payloads, ReadRuns, Reads};
 use crate::threads::workers::Workers;
 use crate::window::Window;
 use std::time::Instant;
@@ -12,16 +12,19 @@ use std::time::Instant;
 pub(crate) struct Surplus {
     pub(super) jobs: Box<dyn Payloads>,
     pub(super) error: Option<BoxError>,
+    /// Failures that were told.
+    pub(super) failures: Vec<(Index, Fetched)>,
 }
 
 impl Surplus {
     pub(crate) fn is_empty(&self) -> bool {
-        self.jobs.len() == 0 && self.error.is_none()
+        self.jobs.len() == 0 && self.error.is_none() && self.failures.is_empty()
     }
 
     pub(crate) fn drop_guarded(self) {
         drop(self.jobs);
         drop_guarded(self.error);
+        self.failures.into_iter().for_each(drop_guarded);
     }
 }
 

@@ -53,8 +53,9 @@ pub(super) struct Plan<A> {
     /// The failed jobs that are read again.
     again: Option<(Index, Piece<A>)>,
     asked: Option<Kind>,
-    /// Calls whose answers nobody wants any more: the first and the last index.
-    unwanted: BTreeMap<Index, Index>,
+    /// Calls whose answers the consumer does not want any more, by their first indices: the last
+    /// index, and when the call has taken too long.
+    unwanted: BTreeMap<Index, (Index, Option<Instant>)>,
     /// How many calls have failed since the last answer.
     in_a_row: u32,
     lengths: Lengths,
@@ -135,7 +136,7 @@ impl<A: Answer> Plan<A> {
     /// Leaves a piece: its answer is not wanted any more.
     fn leave(&mut self, first: Index, piece: Piece<A>, dropped: &mut Vec<A>) {
         match piece.state {
-            State::UnderWay { .. } => _ = self.unwanted.insert(first, piece.last),
+            State::UnderWay { until, .. } => _ = self.unwanted.insert(first, (piece.last, until)),
             State::Answered(answer) | State::Failed { answer, .. } => dropped.push(answer),
             State::Due | State::Reported => {}
         }
@@ -176,7 +177,7 @@ impl<A: Answer> Plan<A> {
         }
         // No index is read by two calls at once.
         let is_free = |first: Index, piece: &Piece<A>| {
-            self.unwanted.range(..=piece.last).next_back().is_none_or(|(_, end)| *end < first)
+            self.unwanted.range(..=piece.last).next_back().is_none_or(|(_, (end, _))| *end < first)
         };
         if self.again.as_ref().is_some_and(|(first, piece)| piece.is_due(now) && is_free(*first, piece)) {
             return Some(Candidate::Again);
@@ -313,7 +314,7 @@ impl<A: Answer> Plan<A> {
                     if next <= front {
                         continue;
                     }
-                    if first < front && !answer.begin_at(first, front) {
+                    if first < front && !answer.begin_at(front) {
                         // The source has said both that this is a gap and that it is a job.
                         if last >= front {
                             self.pieces.insert(front, Piece::new(last, 1));
@@ -350,8 +351,11 @@ impl<A: Answer> Plan<A> {
     }
 
     /// Wants nothing any more. Returns values to drop.
-    pub(super) fn clear(&mut self) -> Self {
-        std::mem::replace(self, Self::new(0, self.retry))
+    pub(super) fn clear(&mut self) -> Vec<A> {
+        let Self { pieces, again, failures, .. } = std::mem::replace(self, Self::new(0, self.retry));
+        let mut dropped: Vec<_> = failures.into_iter().map(|(_, answer)| answer).collect();
+        pieces.into_iter().chain(again).for_each(|(first, piece)| self.leave(first, piece, &mut dropped));
+        dropped
     }
 
     /// Takes the failures that the consumer has not heard of.
@@ -362,10 +366,11 @@ impl<A: Answer> Plan<A> {
     /// Returns the calls that have a limit: their first indices, and when they have taken too long.
     pub(super) fn limits(&self) -> impl Iterator<Item = (Index, Instant)> {
         let again = self.again.iter().map(|(first, piece)| (first, piece));
-        self.pieces.iter().chain(again).filter_map(|(first, piece)| match piece.state {
+        let wanted = self.pieces.iter().chain(again).filter_map(|(first, piece)| match piece.state {
             State::UnderWay { until, .. } => Some((*first, until?)),
             _ => None,
-        })
+        });
+        wanted.chain(self.unwanted.iter().filter_map(|(first, (_, until))| Some((*first, (*until)?))))
     }
 
     /// Returns when there is something to do though no call returns, while the consumer waits.

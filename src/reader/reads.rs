@@ -157,7 +157,7 @@ impl Reads {
         self.tasks.drop_all();
         // The jobs that were read are the user's values.
         let unused = self.plan.lock().clear();
-        drop_guarded(unused);
+        unused.into_iter().for_each(drop_guarded);
     }
 }
 
@@ -220,7 +220,7 @@ impl Answer for Fetched {
         Self::nothing(std::mem::replace(&mut self.then, Then::Unasked), self.ended)
     }
 
-    fn begin_at(&mut self, _first: Index, at: Index) -> bool {
+    fn begin_at(&mut self, at: Index) -> bool {
         self.steps.begin_at(at)
     }
 

@@ -5,13 +5,14 @@
 use common::*;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 use waterline::{
-    Blocked, BoxError, Builder, ConfigError, Consumer, Error, Index, Job, Jobs, MemoryProgress, Retry, Sparse,
+    Blocked, BoxError, Builder, ConfigError, Consumer, Error, Handle, Index, Job, Jobs, MemoryProgress, Retry, Sparse,
 };
 
 /// The answer to a read.
@@ -23,14 +24,34 @@ enum Answer {
 }
 
 /// A source whose reads of one index wait until the test answers them.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Node {
     head: AtomicU64,
     state: Mutex<State>,
     answered: Condvar,
+    /// Asked for the status by the destructors of errors.
+    handle: OnceLock<Handle>,
 }
 
-#[derive(Default)]
+/// An error whose destructor asks for the status, as a user's may.
+#[derive(Debug)]
+struct Refused(Arc<Node>);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no route to the node")
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl Drop for Refused {
+    fn drop(&mut self) {
+        self.0.handle.get().into_iter().for_each(|handle| drop(handle.status()));
+    }
+}
+
+#[derive(Debug, Default)]
 struct State {
     /// The reads under way.
     asked: BTreeMap<Index, Option<Waker>>,
@@ -91,7 +112,7 @@ impl Read {
             match (state.answers.remove(&self.1), waker) {
                 (Some(Answer::Job), _) => return Poll::Ready(Ok(Some(self.1))),
                 (Some(Answer::Null), _) => return Poll::Ready(Ok(None)),
-                (Some(Answer::Error), _) => return Poll::Ready(Err("no route to the node".into())),
+                (Some(Answer::Error), _) => return Poll::Ready(Err(Box::new(Refused(self.0.clone())))),
                 (None, Some(waker)) => {
                     state.asked.insert(self.1, Some(waker.clone()));
                     return Poll::Pending;
@@ -171,7 +192,7 @@ mod futures {
     }
 
     pub(super) fn runtime() -> &'static Runtime {
-        static RUNTIME: std::sync::OnceLock<Runtime> = std::sync::OnceLock::new();
+        static RUNTIME: OnceLock<Runtime> = OnceLock::new();
         RUNTIME.get_or_init(|| Runtime::new().unwrap())
     }
 }
@@ -238,6 +259,7 @@ fn a_failed_or_missing_read_is_made_again_by_itself() {
     with_each(9, |node, source| {
         let (builder, ran) = four(source);
         let consumer = start(builder.stop_at(9), &ran);
+        node.handle.set(consumer.handle()).unwrap();
         node.await_asked(&[0, 1, 2, 3]);
         node.answer(1, Answer::Error);
         eventually("1 is read again", || node.made(1) == 2);

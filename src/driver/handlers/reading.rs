@@ -144,10 +144,10 @@ impl Core {
     }
 
     /// Takes in failures of calls that were made again by themselves.
-    fn tell_failures(&mut self, failures: Vec<(Index, Fetched)>, now: &Now) {
+    fn tell_failures(&mut self, failures: &[(Index, Fetched)], now: &Now) {
         for (index, Fetched { then, .. }) in failures {
             self.reading.calls.failed_beside(matches!(then, Then::Failed(_)));
-            self.tell_unread(index, &then, Duration::ZERO, now);
+            self.tell_unread(*index, then, Duration::ZERO, now);
         }
     }
 
@@ -159,13 +159,11 @@ impl Core {
         let next = fetched.next(asked);
         let brought = !fetched.is_empty();
         let Fetched { mut jobs, steps, weights, then, quick, failures, .. } = fetched;
-        if !failures.is_empty() {
-            self.tell_failures(failures, now);
-        }
+        self.tell_failures(&failures, now);
         if let Then::NotYet = then {
             self.reading.fetch = None;
             self.window.handle_fetched(0);
-            return Surplus { jobs, error: None };
+            return Surplus { jobs, error: None, failures };
         }
         self.reading.quick = quick;
         self.reading.call = None;
@@ -182,7 +180,7 @@ impl Core {
             Then::Failed(failure) => (Some(Unread::Failed(failure.text)), Some(failure.error)),
         };
         let over = self.window.is_stopping() || self.window.has_ended();
-        let Some(run) = self.reading.fetch.take().filter(|_| !over) else { return Surplus { jobs, error } };
+        let Some(run) = self.reading.fetch.take().filter(|_| !over) else { return Surplus { jobs, error, failures } };
         self.reading.prefetch.learn(jobs.len(), weights.total());
         // With gaps, the window is told of each part as it is taken in.
         let count = if steps.is_empty() { jobs.len() as u64 } else { 0 };
@@ -213,7 +211,7 @@ impl Core {
         }
         self.hold_turn();
         self.reading.fit_prefetch(&mut self.window);
-        Surplus { jobs, error }
+        Surplus { jobs, error, failures }
     }
 
     /// Counts a read. `again`: whether it was for failed jobs, and the first of them that it did

@@ -281,11 +281,11 @@ mod tests {
         assert!(!driver.core.lock().tenancy.is_called_to_try());
     }
 
-    struct Nobody;
+    struct IdleRunner;
 
-    impl Runner<()> for Nobody {}
+    impl Runner<()> for IdleRunner {}
 
-    impl ReadRuns for Nobody {
+    impl ReadRuns for IdleRunner {
         fn read_run(&self, _: crate::reader::Ask) -> Fetched {
             unreachable!("there is no reader")
         }
@@ -309,8 +309,8 @@ mod tests {
             met: Met::default(),
             fence: 7,
             recovered: None,
-            pool: driver.pool(Arc::new(Nobody)),
-            source: Arc::new(Nobody),
+            pool: driver.pool(Arc::new(IdleRunner)),
+            source: Arc::new(IdleRunner),
             saves: Arc::new(samples::ByHand),
             name: Box::new(()),
         };

@@ -14,8 +14,8 @@ pub(in crate::reader) trait Answer: Sized {
     fn outcome(&self) -> Outcome;
     /// Takes that reason out. The rest is an answer that ended early.
     fn split_off_failure(&mut self) -> Self;
-    /// Makes an answer that began with `first` begin with `at`. False if there is a job between.
-    fn begin_at(&mut self, first: Index, at: Index) -> bool;
+    /// Makes an answer that began below `at` begin there. False if there is a job between.
+    fn begin_at(&mut self, at: Index) -> bool;
     /// The answer that brings nothing for now, so that something else can be asked for.
     fn not_yet() -> Self;
 }
@@ -71,6 +71,7 @@ impl<A: Answer> Piece<A> {
             _ => self.most.into(),
         }
     }
+
     /// Notes that its first index was not read. The first failure of a sound source is read again
     /// at once.
     pub(super) fn fail(&mut self, answer: A, retry: &Retry, sound: bool, now: Instant, chance: f64) {

@@ -36,7 +36,7 @@ impl Answer for Said {
         Self::nothing(std::mem::replace(&mut self.outcome, Outcome::Good))
     }
 
-    fn begin_at(&mut self, _: Index, at: Index) -> bool {
+    fn begin_at(&mut self, at: Index) -> bool {
         self.jobs.first().is_none_or(|job| *job >= at)
     }
 
@@ -248,4 +248,19 @@ fn an_outage_is_asked_about_by_one_call() {
     assert_eq!(world.under_way.len(), 1);
     world.now += Duration::from_millis(50);
     assert_eq!(answer(&mut world, 0, Outcome::Good).len(), 4, "all go on");
+}
+
+#[test]
+fn a_call_that_is_not_wanted_any_more_keeps_its_limit() {
+    let (mut plan, now) = (Plan::<Said>::new(2, Retry::fixed(Duration::from_millis(50))), Instant::now());
+    let until = now + Duration::from_secs(30);
+    plan.ask(Ask::new(0, HEAD, 2));
+    let calls: Vec<_> = std::iter::from_fn(|| plan.next_call(now, Some(until))).map(|call| call.first).collect();
+    assert_eq!(calls, [0, 1]);
+    // Both were done in an earlier life.
+    plan.ask(Ask::new(7, HEAD, 2));
+    assert_eq!(plan.limits().collect::<Vec<_>>(), [(0, until), (1, until)]);
+    assert!(plan.next_call(now, None).is_none(), "it has its slot until it returns, or is given up");
+    assert!(plan.answered(0, Said::nothing(Outcome::Failed), now, 0.5).is_some());
+    assert_eq!(plan.next_call(now, None).map(|call| call.first), Some(7));
 }

@@ -123,10 +123,14 @@ impl ReadTask {
 impl Drop for ReadTask {
     /// The task was cancelled before its call returned: the runtime shuts down.
     fn drop(&mut self) {
-        let future = self.slot.lock().take();
-        if let Some(future) = future {
-            drop_guarded(future);
-            self.end(Fetched::failed(Box::new(Error::Runtime), self.reach.host.now()));
+        // The reader waits for the slot: the future owns the source, which is to end before it.
+        let mut slot = self.slot.lock();
+        let mut future = slot.take();
+        if future.is_none() {
+            return;
         }
+        self.reach.port.as_own_thread(&mut || drop_guarded(future.take()));
+        drop(slot);
+        self.end(Fetched::failed(Box::new(Error::Runtime), self.reach.host.now()));
     }
 }
