@@ -79,8 +79,8 @@ pub struct Pages {
 impl Jobs for Pages {
     type Job = Item;
 
-    /// Asks for the next page once the furthest one was read, or while the consumer reads none: then
-    /// a life before this one may have read it.
+    /// Asks for the next page once the furthest one was read, or while the consumer reads none:
+    /// then a life before this one may have read it.
     fn head(&self) -> Result<Option<Index>, BoxError> {
         let furthest = self.furthest.lock().clone();
         let is_reading = self.reads.swap(false, Ordering::AcqRel);
