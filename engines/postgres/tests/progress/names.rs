@@ -156,6 +156,7 @@ fn a_killed_or_frozen_process_is_replaced_after_its_ttl() {
         }
     }
     println!("with a lease of {TTL:?}, after SIGSTOP and SIGKILL in turn: {times:?}");
+    writes(&database, &first.holder);
     first.finish(&database);
     let info = &database.store(PgOptions::new()).consumers().unwrap()[0];
     assert_eq!(info.done_ahead, 0);
