@@ -64,7 +64,7 @@ impl Pace {
             let now = (self.beginnings(), pages);
             let before = std::mem::replace(&mut *self.before.lock(), now);
             let new = if before.0 == now.0 { pages.saturating_sub(before.1) } else { pages };
-            self.due.store((written * PAGES / new.max(1)).clamp(FEW, MANY), Ordering::Relaxed);
+            self.due.store(next_due(self.due.load(Ordering::Relaxed), written, new), Ordering::Relaxed);
         }
         self.told.store(false, Ordering::Relaxed);
     }
@@ -75,4 +75,22 @@ impl Pace {
         File::open(&self.file).and_then(|mut log| log.read_exact(&mut header)).ok()?;
         header.last_chunk().copied()
     }
+}
+
+/// Returns the bytes that make [`PAGES`], after `written` of them made `pages`.
+///
+/// Transactions that commit between the two counts belong to one of them only, and a few pages for
+/// many bytes would put the next write-back off for long: so it at most doubles.
+fn next_due(due: u64, written: u64, pages: u64) -> u64 {
+    (written * PAGES / pages.max(1)).clamp(FEW, MANY.min(2 * due))
+}
+
+#[cfg(test)]
+#[test]
+fn a_wrong_count_of_pages_does_not_put_the_next_write_back_off() {
+    let learned = (0..9).fold(FEW, |due, _| next_due(due, 10 * PAGES * PAGE, 10 * PAGES));
+    assert_eq!(learned, (PAGES * PAGE).max(FEW));
+    assert_eq!(next_due(learned, learned, 0), 2 * learned);
+    assert_eq!(next_due(2 * learned, 2 * learned, 2 * PAGES), learned);
+    assert_eq!(next_due(MANY, MANY, 0), MANY);
 }
