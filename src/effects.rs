@@ -1,11 +1,15 @@
 //! The changes that a transactional job requests.
 
+#[cfg(feature = "tokio")]
+use crate::base::BoxError;
 use crate::base::{Error, config::ConfigError, error::describe, guard::guarded, structure::shows};
 use crate::commit::adds::Add;
 use crate::commit::changes::{Changes, Home};
 use crate::kv::batch::LARGEST;
 use crate::log::{Codec, JobLog, commit::push_op};
 use crate::store::{Store, Table};
+#[cfg(feature = "tokio")]
+use std::sync::atomic::{AtomicU64, Ordering};
 
 mod execute;
 mod seek;
@@ -14,8 +18,8 @@ mod write;
 /// Changes that are made in one atomic write, or not at all.
 ///
 /// Two kinds of closures get it: a job of
-/// [`Builder::start_transactional`](crate::Builder::start_transactional), whose changes are in one
-/// write with the fact that the job is done; and [`Store::write`] and
+/// [`Builder::start_transactional`](crate::Builder::start_transactional) and its variants, whose
+/// changes are in one write with the fact that the job is done; and [`Store::write`] and
 /// [`StoreProgress::remove_with`](crate::StoreProgress::remove_with), for changes outside of jobs.
 ///
 /// Nothing changes before the closure has returned `Ok`; the effects of a closure that fails or
@@ -32,6 +36,9 @@ pub struct Effects {
     /// The store whose tables and logs it accepts.
     store: Home,
     limit: usize,
+    /// Tells the effects of futures apart: each future hands back its own.
+    #[cfg(feature = "tokio")]
+    mark: u64,
     /// Makes the error of the last change that was refused. The caller got one of these, too.
     refused: Option<Box<dyn Fn() -> Error + Send + Sync>>,
 }
@@ -43,7 +50,33 @@ impl Effects {
     /// Collects the effects of a job in an empty buffer.
     pub(crate) fn new(changes: Changes, store: Home, limit: usize) -> Self {
         debug_assert!(changes.is_empty());
-        Self { changes, store, limit, refused: None }
+        Self {
+            changes,
+            store,
+            limit,
+            #[cfg(feature = "tokio")]
+            mark: 0,
+            refused: None,
+        }
+    }
+
+    /// Collects the effects of a future, with a mark that no others have.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn of_future(store: Home, limit: usize) -> (Self, u64) {
+        static MARKS: AtomicU64 = AtomicU64::new(1);
+        let mark = MARKS.fetch_add(1, Ordering::Relaxed);
+        (Self { mark, ..Self::new(Changes::default(), store, limit) }, mark)
+    }
+
+    /// Returns the requested changes of the future that got this mark.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn finish_future(self, mark: u64) -> Result<Changes, BoxError> {
+        if self.mark != mark {
+            return Err("it handed back the effects of another attempt: a future returns those that it got".into());
+        }
+        let (changes, refused) = self.finish();
+        refused?;
+        Ok(changes)
     }
 
     /// Sets the value of this key.

@@ -68,7 +68,7 @@
 //!   groups).
 #![cfg_attr(
     feature = "tokio",
-    doc = "* [`Builder::start_async`], [`AsyncJobs`]: jobs and sources that are futures on a tokio runtime."
+    doc = "* [`Builder::start_async`] (also transactional, ordered and writing), [`AsyncJobs`]: jobs and sources that are futures on a tokio runtime."
 )]
 #![cfg_attr(
     feature = "metrics",

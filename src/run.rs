@@ -5,7 +5,7 @@
 //!   atomically with its completion.
 //! * [`deferred`]: a job is done when its token says so, on any thread.
 //! * [`batched`]: several jobs are done, or have failed, together.
-//! * `asynchronous`: a job is a future, and is done when the future is (feature `tokio`).
+//! * `asynchronous`: jobs are futures, in most of these modes (feature `tokio`).
 //! * [`ordered`]: a job is done when the sink has taken its result, in index order.
 //! * [`writing`]: a job is done when a user's transaction has its result.
 //!
@@ -51,6 +51,7 @@ pub(crate) struct Ticket {
 }
 
 /// The job whose result goes to the sink next, and the token to report it with.
+#[derive(Debug)]
 pub(crate) struct Delivery {
     pub(crate) index: Index,
     pub(crate) token: usize,

@@ -7,6 +7,8 @@
 //!
 //! *Deferred* jobs are tasks that the user spawns, beside the same tasks in `buffer_unordered`.
 //!
+//! *Effects* of futures cost less than the futures and the effects of functions together.
+//!
 //! *An async source* is read with `max_reading`, beside the same reads in `buffered`, which keeps
 //! their order, too.
 //!
@@ -20,7 +22,7 @@ use futures_util::stream::{self, StreamExt};
 use std::hint::black_box;
 use std::time::Duration;
 use tokio::runtime::Runtime;
-use waterline::{AsyncJobs, BoxError, Consumer, Index, MemoryProgress};
+use waterline::{AsyncJobs, BoxError, Consumer, Index, MemoryProgress, Store};
 
 const JOBS: u64 = 500_000;
 /// Jobs of a millisecond, of which 64 at a time take about a fifth of a second in all.
@@ -37,6 +39,13 @@ pub(crate) fn rows(table: &Table) {
     table.row(row, || unordered(&runtime, JOBS, nothing), || consume(&runtime, JOBS, nothing));
     let row = Row { name: "deferred on tokio, 64 in flight", floor: "spawned tasks", times: JOBS, most: 2.0 };
     table.row(row, || spawned(&runtime, JOBS), || deferred(&runtime, JOBS));
+    let row = Row {
+        name: "async no-op with effects, 64 in flight",
+        floor: "async and with effects, one after the other",
+        times: JOBS,
+        most: 1.0,
+    };
+    table.row(row, || consume(&runtime, JOBS, nothing) + with_effects(None), || with_effects(Some(&runtime)));
     let row = Row { name: "async source, 30 ms reads, 64 at once", floor: "buffered", times: READS, most: 1.11 };
     table.row(row, || buffered(&runtime), || consume_at_once(&runtime));
 }
@@ -77,6 +86,31 @@ fn consume_at_once(runtime: &Runtime) -> Cost {
         .start(|job| Ok(_ = black_box(job.payload)))
         .and_then(Consumer::join)
         .expect("the source answers");
+    begun.elapsed()
+}
+
+/// Puts a row for each job, with jobs that are futures or functions.
+fn with_effects(runtime: Option<&Runtime>) -> Cost {
+    let store = Store::in_memory();
+    let rows = store.table("rows").expect("the name is valid");
+    let begun = Stopwatch::now();
+    let consumer = Consumer::builder(Numbers(JOBS), store.progress("p"))
+        .max_processing(AT_A_TIME)
+        .max_search_ahead(100_000)
+        .stop_at(JOBS - 1);
+    let consumer = match runtime {
+        Some(runtime) => consumer.start_transactional_async(runtime.handle(), move |job, mut effects| {
+            let put = effects.put(&rows, job.payload.to_be_bytes(), "");
+            async move {
+                put?;
+                Ok(effects)
+            }
+        }),
+        None => {
+            consumer.start_transactional(move |job, effects| Ok(effects.put(&rows, job.payload.to_be_bytes(), "")?))
+        }
+    };
+    consumer.and_then(Consumer::join).expect("jobs that do not fail");
     begun.elapsed()
 }
 

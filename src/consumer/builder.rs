@@ -189,9 +189,9 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     ///   behind the attempt may go on, **beside `max_processing`**, and beside the next attempt of
     ///   the same job. Neither a stop nor [`Consumer::join`] waits for it. But each token keeps the
     ///   name of the progress in use until it is used or dropped, even after the end.
-    /// * `start_async` (feature `tokio`): the task drops the future and fails then, so the next
-    ///   attempt never runs beside this one. A future that blocks its thread is dropped once it
-    ///   gives the thread back, unless it is ready then.
+    /// * `start_async` and its variants (feature `tokio`): the task drops the future and fails
+    ///   then, so the next attempt never runs beside this one. A future that blocks its thread is
+    ///   dropped once it gives the thread back, unless it is ready then.
     /// * [`start`](Self::start), [`start_worker`](Self::start_worker),
     ///   [`start_ordered`](Self::start_ordered) (for the work; the sink has no timeout),
     ///   `start_transactional` and the starts with batches: nothing can end a thread. The job is

@@ -3,7 +3,8 @@
 use super::{Builder, Consumer};
 use crate::base::{BoxError, Error, Index, sync::Arc};
 use crate::progress::Progress;
-use crate::run::{mode::Mode, ordered::Ordered, worker::Job};
+use crate::run::ordered::{Ordered, Sink};
+use crate::run::{mode::Mode, worker::Job};
 use crate::source::Jobs;
 
 impl<J: Jobs, P: Progress> Builder<J, P> {
@@ -43,6 +44,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         W: Fn(Job<J::Job>) -> Result<R, BoxError> + Send + Sync + 'static,
         S: FnMut(Index, R) -> Result<(), BoxError> + Send + 'static,
     {
-        self.launch(Mode::Ordered, |driver, _| Arc::new(Ordered::new(work, sink, driver.clone(), driver.spans())))
+        self.launch(Mode::Ordered, |driver, _| {
+            Arc::new(Ordered { sink: Sink::new(sink, driver.clone()), spans: driver.spans(), work })
+        })
     }
 }

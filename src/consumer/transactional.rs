@@ -13,8 +13,7 @@ impl<J: Jobs> Builder<J, StoreProgress> {
     /// One job may have all of them. While there are more, no job starts (backpressure): a slow
     /// store slows the jobs down, a failing store stops them, and neither fills the memory. The
     /// effects of jobs already running may come on top. Only for
-    /// [`start_transactional`](Self::start_transactional) and
-    /// [`start_batched_transactional`](Self::start_batched_transactional).
+    /// [`start_transactional`](Self::start_transactional), also in batches and with futures.
     pub fn max_effects(mut self, bytes: usize) -> Self {
         self.asked.max_effects = Some(bytes);
         self

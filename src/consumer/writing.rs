@@ -8,7 +8,7 @@ use crate::run::writing::{Results, Writing};
 use crate::run::{mode::Mode, worker::Job};
 use crate::source::Jobs;
 
-struct Writer<W, R> {
+pub(super) struct Writer<W, R> {
     results: Results<R>,
     /// The results in the current transaction, kept for its retry.
     batch: Vec<(Index, R)>,
@@ -17,6 +17,10 @@ struct Writer<W, R> {
 }
 
 impl<W, R> Writer<W, R> {
+    pub(super) fn new(write: W, results: &Results<R>) -> Box<Self> {
+        Box::new(Self { results: results.clone(), batch: Vec::new(), write: Guarded::new(write) })
+    }
+
     /// Takes the results of these jobs. Returns false if one is missing.
     fn gather(&mut self, jobs: &[Index]) -> bool {
         let mut results = self.results.lock();
@@ -82,7 +86,8 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     ///
     /// While there are as many, no job starts (backpressure): a slow database slows the jobs down,
     /// and a failing one stops them. Jobs already running may come on top. `max_search_ahead`
-    /// bounds them in every case. Only for [`start_writing`](Self::start_writing).
+    /// bounds them in every case. Only for [`start_writing`](Self::start_writing), also with
+    /// futures.
     ///
     /// If the progress does not [keep the jobs done ahead](Progress::keeps_done_ahead), jobs are
     /// written in index order, and this limits the width of the window.
@@ -136,8 +141,8 @@ impl<J: Jobs, P: Transactional> Builder<J, P> {
         W: FnMut(&mut P::Tx<'_>, &[(Index, R)]) -> Result<(), BoxError> + Send + 'static,
     {
         let results: Results<R> = Arc::default();
-        let writer = Writer { results: results.clone(), batch: Vec::new(), write: Guarded::new(write) };
-        self.launch_with(Mode::Writing, Some(Box::new(writer)), |driver, _| {
+        let writer = Writer::new(write, &results);
+        self.launch_with(Mode::Writing, Some(writer), |driver, _| {
             Arc::new(Writing { results, spans: driver.spans(), work: run })
         })
     }

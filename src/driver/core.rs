@@ -187,7 +187,7 @@ impl Core {
     /// True if a worker could take up a turn that no thread has.
     #[inline]
     pub(super) fn has_turn(&self) -> bool {
-        self.running.aside.held && self.may_resume_turn()
+        !self.running.aside.redriven.is_empty() || self.running.aside.held && self.may_resume_turn()
     }
 
     #[cold]

@@ -2,7 +2,7 @@
 
 use super::{failed_jobs::Failures, flights::Flights};
 use crate::base::{Index, sync::Arc};
-use crate::run::OnJobDone;
+use crate::run::{Delivery, OnJobDone};
 use crate::window::{Window, batches::Next};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -64,6 +64,8 @@ pub(super) struct Aside {
     /// True if the lowest undone job waits for its turn after a pause, or since the one below is
     /// parked.
     pub(super) held: bool,
+    /// Redriven jobs whose results a worker has to take to the sink.
+    pub(super) redriven: Vec<Delivery>,
 }
 
 impl Aside {

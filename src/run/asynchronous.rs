@@ -1,4 +1,6 @@
-//! Mode *asynchronous*: a job is a future, and is done when the future is.
+//! Jobs that are futures, in the modes *direct*, *transactional*, *ordered* and *writing*.
+//!
+//! What a mode does with the output of a future is its [`Completion`].
 //!
 //! A worker polls each future once, in the context of the runtime. A future that is ready then
 //! costs no task. Any other becomes a task, which polls it at once and from then on; so the waker
@@ -8,7 +10,7 @@
 //! does not wait for its own end.
 
 use super::worker::{Job, Report, Reported};
-use super::{Assignment, Runner};
+use super::{Assignment, Delivery, Runner};
 use crate::base::guard::{drop_guarded, guarded};
 use crate::base::sync::{Arc, AtomicBool, Mutex, Ordering};
 use crate::base::{BoxError, Error, Index, caught::Caught};
@@ -16,6 +18,7 @@ use crate::commit::changes::Changes;
 use crate::threads::Own;
 use crate::threads::stopping::{Overdue, StopFlags, Stopping};
 use std::pin::Pin;
+use std::sync::Weak;
 use std::task::{Context, Poll, Waker};
 use tokio::runtime::Handle;
 
@@ -26,31 +29,75 @@ pub(crate) trait TaskPort: Reported {
     /// Returns the flag of a stopping consumer.
     fn stopping(&self) -> Stopping;
     fn timed_out(&self, token: usize, index: Index) -> Error;
+    /// Reports an attempt with its effects, which count if it succeeded.
+    fn report_with(&self, report: Report, effects: &mut Changes);
+    /// Sets a job aside whose result waits for the sink, and leaves its turn to a worker.
+    fn leave_turn(&self, token: usize);
 }
 
-/// Jobs that are done when their futures are.
-pub(crate) struct Asynchronous<F> {
-    start: F,
-    runtime: Handle,
-    port: Arc<dyn TaskPort>,
-    tasks: Arc<RunningTasks>,
+/// What a mode does with the output of a future that succeeded.
+pub(crate) trait Completion<R>: Send + Sync + 'static {
+    /// True if a sink takes the outputs.
+    const ORDERED: bool = false;
+
+    /// Keeps the output, or leaves its effects in the buffer, before the attempt is reported.
+    fn keep(&self, index: Index, output: R, effects: &mut Changes);
+
+    /// Ends a success on a worker. Returns the report, unless the job was set aside for the sink.
+    fn end(&self, report: Report) -> Option<Report> {
+        Some(report)
+    }
+
+    /// Does the work of [`Runner::deliver`].
+    fn deliver(&self, _turn: Delivery) {}
+
+    /// Does the work of [`Runner::forget`].
+    fn forget(&self, _index: Index) {}
 }
 
-impl<F> Asynchronous<F> {
-    pub(crate) fn new(start: F, runtime: Handle, port: Arc<dyn TaskPort>) -> Self {
-        Self { start, runtime, port, tasks: Arc::default() }
+/// A job that is done when its future is.
+impl Completion<()> for () {
+    fn keep(&self, _: Index, (): (), _: &mut Changes) {}
+}
+
+/// A job whose effects are written with its completion.
+pub(crate) struct WithEffects;
+
+impl Completion<Changes> for WithEffects {
+    fn keep(&self, _: Index, output: Changes, effects: &mut Changes) {
+        *effects = output;
     }
 }
 
-impl<T, F, Fut> Runner<T> for Asynchronous<F>
+/// Jobs that end when their futures do.
+pub(crate) struct Asynchronous<F, C> {
+    runtime: Handle,
+    port: Arc<dyn TaskPort>,
+    tasks: Arc<RunningTasks>,
+    /// A task does not own it: a task may be dropped after the end of the consumer.
+    completion: Arc<C>,
+    /// Last, so that nothing is left to drop if its destructor panics.
+    start: F,
+}
+
+impl<F, C> Asynchronous<F, C> {
+    pub(crate) fn new(start: F, completion: C, runtime: Handle, port: Arc<dyn TaskPort>) -> Self {
+        Self { runtime, port, tasks: Arc::default(), completion: Arc::new(completion), start }
+    }
+}
+
+impl<T, F, Fut, R, C> Runner<T> for Asynchronous<F, C>
 where
     T: Send + 'static,
     F: Fn(Job<T>) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<(), BoxError>> + Send + 'static,
+    Fut: Future<Output = Result<R, BoxError>> + Send + 'static,
+    R: 'static,
+    C: Completion<R>,
 {
-    fn run(&self, Assignment { token, job }: Assignment<T>, _: &mut Changes) -> Option<Report> {
+    fn run(&self, Assignment { token, job }: Assignment<T>, effects: &mut Changes) -> Option<Report> {
         let index = job.index;
-        let failed = |error| Some(Report { token, index, outcome: Err(Caught::boxed(error)) });
+        let report = |outcome| Report { token, index, outcome };
+        let failed = |error| Some(report(Err(Caught::boxed(error))));
         let mut future = match guarded(|| Ok(Box::pin((self.start)(job)))) {
             Ok(future) => future,
             Err(panic) => return failed(panic),
@@ -59,7 +106,9 @@ where
             Ok(Poll::Pending) => {
                 let (port, tasks) = (self.port.clone(), self.tasks.clone());
                 let asked = Some(StopFlags::new(port.stopping(), Overdue::here()));
-                let running = RunningTask { future: Some(future), port, tasks, token, index, listed: false };
+                let completion = Arc::downgrade(&self.completion);
+                let future = Some(future);
+                let running = RunningTask { future, port, tasks, completion, token, index, listed: false };
                 drop(self.runtime.spawn(PendingTask { running, asked }));
                 return None;
             }
@@ -68,14 +117,25 @@ where
         };
         drop_guarded(future);
         match outcome {
-            Ok(()) => Some(Report { token, index, outcome: Ok(()) }),
+            Ok(output) => {
+                self.completion.keep(index, output, effects);
+                self.completion.end(report(Ok(())))
+            }
             Err(error) => failed(error),
         }
+    }
+
+    fn deliver(&self, turn: Delivery) {
+        self.completion.deliver(turn);
     }
 
     fn attend(&self, work: &mut dyn FnMut()) {
         let _context = self.runtime.enter();
         work();
+    }
+
+    fn forget(&self, index: Index) {
+        self.completion.forget(index);
     }
 
     fn overdue(&self, token: usize) {
@@ -101,24 +161,37 @@ pub(crate) fn is_in_runtime() -> bool {
 }
 
 /// A job whose future was not ready at its first poll.
-struct PendingTask<Fut> {
-    running: RunningTask<Fut>,
+struct PendingTask<Fut, R, C>
+where
+    Fut: Future<Output = Result<R, BoxError>>,
+    C: Completion<R>,
+{
+    running: RunningTask<Fut, R, C>,
     /// The flags that the job can read, while it is not polled.
     asked: Option<StopFlags>,
 }
 
-struct RunningTask<Fut> {
+struct RunningTask<Fut, R, C>
+where
+    Fut: Future<Output = Result<R, BoxError>>,
+    C: Completion<R>,
+{
     /// `None` once the job is reported.
     future: Option<Pin<Box<Fut>>>,
     port: Arc<dyn TaskPort>,
     tasks: Arc<RunningTasks>,
+    completion: Weak<C>,
     token: usize,
     index: Index,
     /// True once the job is on the list of running tasks.
     listed: bool,
 }
 
-impl<Fut: Future<Output = Result<(), BoxError>>> Future for PendingTask<Fut> {
+impl<Fut, R, C> Future for PendingTask<Fut, R, C>
+where
+    Fut: Future<Output = Result<R, BoxError>>,
+    C: Completion<R>,
+{
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -131,7 +204,11 @@ impl<Fut: Future<Output = Result<(), BoxError>>> Future for PendingTask<Fut> {
     }
 }
 
-impl<Fut: Future<Output = Result<(), BoxError>>> RunningTask<Fut> {
+impl<Fut, R, C> RunningTask<Fut, R, C>
+where
+    Fut: Future<Output = Result<R, BoxError>>,
+    C: Completion<R>,
+{
     /// Adds the job to the list of running tasks. The task reads its flags after that.
     fn enlist(&mut self, context: &Context<'_>) {
         if self.future.is_some() && !std::mem::replace(&mut self.listed, true) {
@@ -156,23 +233,35 @@ impl<Fut: Future<Output = Result<(), BoxError>>> RunningTask<Fut> {
         self.end(outcome);
         Poll::Ready(())
     }
-}
 
-impl<Fut> RunningTask<Fut> {
     /// Drops the future and reports the job. The name of the progress may be free after that, so
     /// nothing of the job is left by then.
-    fn end(&mut self, outcome: Result<(), BoxError>) {
+    fn end(&mut self, outcome: Result<R, BoxError>) {
         let Some(future) = self.future.take() else { return };
         drop_guarded(future);
         if self.listed {
             self.tasks.remove(self.token);
         }
+        let mut effects = Changes::default();
+        // The consumer owns the completion until this job is reported or given up.
+        let outcome = outcome.and_then(|output| {
+            let completion = self.completion.upgrade().ok_or(Error::Stopped)?;
+            completion.keep(self.index, output, &mut effects);
+            Ok(())
+        });
+        if C::ORDERED && outcome.is_ok() {
+            return self.port.leave_turn(self.token);
+        }
         let outcome = outcome.map_err(Caught::boxed);
-        self.port.report(Report { token: self.token, index: self.index, outcome });
+        self.port.report_with(Report { token: self.token, index: self.index, outcome }, &mut effects);
     }
 }
 
-impl<Fut> Drop for RunningTask<Fut> {
+impl<Fut, R, C> Drop for RunningTask<Fut, R, C>
+where
+    Fut: Future<Output = Result<R, BoxError>>,
+    C: Completion<R>,
+{
     /// The task was cancelled before the job was done, which only a runtime that shuts down does.
     fn drop(&mut self) {
         if self.future.is_some() {

@@ -2,16 +2,14 @@
 
 use crate::base::config::{self, ConfigError, check_effects, check_supported, check_zero};
 
-/// How jobs run: one mode for each `start_*` call of the builder.
+/// How jobs run: a mode for each `start_*` call of the builder. In four of them jobs may also be
+/// futures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// A job is done when the closure or worker returns: [`direct`](super::direct).
     Direct,
     /// A job is done when its token says so: [`deferred`](super::deferred).
     Deferred,
-    /// A job is done when its future is: `asynchronous`.
-    #[cfg(feature = "tokio")]
-    Asynchronous,
     /// A job is done when the sink has taken its result, in order: [`ordered`](super::ordered).
     Ordered,
     /// A job's effects and its completion are one write: [`direct`](super::direct).
@@ -27,6 +25,8 @@ pub(crate) enum Mode {
 /// The settings that only some modes have, if the user has set them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Asked {
+    /// True if the jobs are futures. Workers only begin them, and serve the sink.
+    pub(crate) futures: bool,
     pub(crate) threads: Option<usize>,
     pub(crate) max_effects: Option<usize>,
     pub(crate) max_unwritten: Option<u64>,
@@ -49,10 +49,9 @@ impl Mode {
         let why = "threads is only for `start_deferred`: leave it out, and limit the jobs in flight by max_processing instead";
         check_supported("threads", asked.threads.is_none() || self == Self::Deferred, why)?;
         let has_effects = matches!(self, Self::Transactional | Self::BatchedTransactional);
-        let why =
-            "max_effects is only for `start_transactional`, also in batches; here jobs have no effects: leave it out";
+        let why = "max_effects is only for `start_transactional`, also in batches and with futures; here jobs have no effects: leave it out";
         check_supported("max_effects", asked.max_effects.is_none() || has_effects, why)?;
-        let why = "max_unwritten is only for `start_writing`; here no job waits to be written: leave it out";
+        let why = "max_unwritten is only for `start_writing`, also with futures; here no job waits to be written: leave it out";
         check_supported("max_unwritten", asked.max_unwritten.is_none() || self == Self::Writing, why)?;
         let mut settings = Settings { threads: None, effects: None, unwritten: None };
         match self {
@@ -63,9 +62,6 @@ impl Mode {
                 check_zero("threads", threads == 0, why)?;
                 settings.threads = Some(threads);
             }
-            // Workers only begin the jobs.
-            #[cfg(feature = "tokio")]
-            Self::Asynchronous => settings.threads = Some(config::available_parallelism()),
             Self::Transactional | Self::BatchedTransactional => {
                 let bytes = asked.max_effects.unwrap_or(config::DEFAULT_EFFECTS);
                 check_effects(bytes)?;
@@ -77,6 +73,10 @@ impl Mode {
                 check_zero("max_unwritten", jobs == 0, why)?;
                 settings.unwritten = Some(jobs);
             }
+        }
+        if asked.futures {
+            // A sink that blocks keeps no job from beginning.
+            settings.threads = Some(config::available_parallelism() + usize::from(self == Self::Ordered));
         }
         Ok(settings)
     }

@@ -4,6 +4,8 @@
 //! A job that has run holds no thread and no slot of `max_processing`. Its result waits here until
 //! the saver takes it for a transaction. The driver knows which jobs wait.
 
+#[cfg(feature = "tokio")]
+use super::asynchronous::Completion;
 use super::worker::{Job, Report};
 use super::{Assignment, Runner};
 use crate::base::guard::{Guarded, drop_guarded, guarded};
@@ -55,16 +57,33 @@ where
             let _span = self.spans.enter(index, job.attempt);
             (self.work)(job)
         });
-        let outcome = ran.map_err(Caught::boxed).map(|result| {
-            // A result of an earlier attempt is there if that attempt timed out.
-            let before = self.results.lock().insert(index, Guarded::new(result));
-            drop(before);
-        });
+        let outcome = ran.map_err(Caught::boxed).map(|result| keep(&self.results, index, result));
         Some(Report { token, index, outcome })
     }
 
     fn forget(&self, index: Index) {
-        let result = self.results.lock().remove(&index);
-        drop_guarded(result);
+        forget(&self.results, index);
     }
+}
+
+#[cfg(feature = "tokio")]
+impl<R: Send + 'static> Completion<R> for Results<R> {
+    fn keep(&self, index: Index, output: R, _: &mut Changes) {
+        keep(self, index, output);
+    }
+
+    fn forget(&self, index: Index) {
+        forget(self, index);
+    }
+}
+
+fn keep<R>(results: &Results<R>, index: Index, result: R) {
+    // A result of an earlier attempt is there if that attempt timed out.
+    let before = results.lock().insert(index, Guarded::new(result));
+    drop(before);
+}
+
+fn forget<R>(results: &Results<R>, index: Index) {
+    let result = results.lock().remove(&index);
+    drop_guarded(result);
 }

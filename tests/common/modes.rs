@@ -31,6 +31,11 @@ pub enum Mode {
     /// Writing with an engine that keeps the watermark alone.
     InOrder,
     WrittenInOrder,
+    /// The same with jobs that are futures.
+    OrderedAsync,
+    SunkAsync,
+    TransactionalAsync,
+    WritingAsync,
 }
 
 impl Mode {
@@ -49,12 +54,40 @@ impl Mode {
         Self::Written,
         Self::InOrder,
         Self::WrittenInOrder,
+        #[cfg(feature = "tokio")]
+        Self::OrderedAsync,
+        #[cfg(feature = "tokio")]
+        Self::SunkAsync,
+        #[cfg(feature = "tokio")]
+        Self::TransactionalAsync,
+        #[cfg(feature = "tokio")]
+        Self::WritingAsync,
     ];
 
     /// Whether the job runs in a user's transaction.
     #[must_use]
     pub fn is_written(self) -> bool {
         matches!(self, Self::Written | Self::WrittenInOrder)
+    }
+
+    /// Whether it hands results over in index order, and a result without a turn is not awaited.
+    #[must_use]
+    pub fn is_ordered(self) -> bool {
+        matches!(self, Self::Ordered | Self::OrderedAsync)
+    }
+
+    /// Whether the sink runs the job.
+    #[must_use]
+    pub fn is_sunk(self) -> bool {
+        matches!(self, Self::Sunk | Self::SunkAsync)
+    }
+
+    #[must_use]
+    pub fn is_async(self) -> bool {
+        matches!(
+            self,
+            Self::Async | Self::OrderedAsync | Self::SunkAsync | Self::TransactionalAsync | Self::WritingAsync
+        )
     }
 
     #[must_use]
@@ -65,13 +98,14 @@ impl Mode {
     /// Whether its progress is in a database of the user, and not in a store.
     #[must_use]
     pub fn is_in_database(self) -> bool {
-        matches!(self, Self::Writing | Self::InOrder) || self.is_written()
+        matches!(self, Self::Writing | Self::WritingAsync | Self::InOrder) || self.is_written()
     }
 
     /// Whether what a job changes is written together with the fact that it is done.
     #[must_use]
     pub fn has_effects(self) -> bool {
-        self.is_in_database() || matches!(self, Self::Transactional | Self::BatchedTransactional)
+        self.is_in_database()
+            || matches!(self, Self::Transactional | Self::TransactionalAsync | Self::BatchedTransactional)
     }
 
     /// Whether the timeout ends an attempt that holds a thread. In the other modes the attempt is
@@ -87,7 +121,7 @@ impl Mode {
     pub fn beside(self) -> usize {
         match self {
             Self::Batched | Self::BatchedTransactional => 2,
-            Self::Sunk | Self::Written | Self::WrittenInOrder => 1,
+            Self::Sunk | Self::SunkAsync | Self::Written | Self::WrittenInOrder => 1,
             _ => 4,
         }
     }
@@ -212,6 +246,25 @@ pub trait Home {
     }
 }
 
+/// Requests what a job changes before it runs.
+fn effects_before(rows: &Table, marks: &Table, job: &Job<u64>, effects: &mut Effects) -> Result<(), Error> {
+    effects.add(rows, job.index.to_be_bytes(), 1)?;
+    effects.put(marks, job.index.to_be_bytes(), "")
+}
+
+#[cfg(feature = "tokio")]
+fn runtime_of(mode: Mode) -> Option<tokio::runtime::Runtime> {
+    mode.is_async().then(|| tokio::runtime::Builder::new_multi_thread().worker_threads(4).build().unwrap())
+}
+
+/// An attempt becomes a task. The second one is ready at once, on a thread of the consumer.
+#[cfg(feature = "tokio")]
+async fn begin(job: &Job<u64>) {
+    if job.attempt != 2 {
+        tokio::task::yield_now().await;
+    }
+}
+
 /// The modes whose progress is in the store of the run.
 pub struct InStore {
     mode: Mode,
@@ -226,15 +279,13 @@ impl InStore {
     #[must_use]
     pub fn new(mode: Mode) -> Self {
         let (store, place) = a_store();
-        #[cfg(feature = "tokio")]
-        let threads = || tokio::runtime::Builder::new_multi_thread().worker_threads(4).build().unwrap();
         Self {
             mode,
             store,
             _place: place,
             seen: Arc::default(),
             #[cfg(feature = "tokio")]
-            runtime: (mode == Mode::Async).then(threads),
+            runtime: runtime_of(mode),
         }
     }
 
@@ -253,16 +304,48 @@ impl InStore {
         builder: Builder<J, StoreProgress>,
         work: Work,
     ) -> Result<Consumer, Error> {
-        builder.start_async(self.runtime.as_ref().unwrap().handle(), move |job| {
-            let work = work.clone();
-            async move {
-                // A retry is ready at once, on a thread of the consumer.
-                if job.attempt == 1 {
-                    tokio::task::yield_now().await;
+        let (runtime, mode, rows, marks) =
+            (self.runtime.as_ref().unwrap().handle(), self.mode, self.rows(), self.marks());
+        let sink = work.clone();
+        match self.mode {
+            Mode::TransactionalAsync => builder.start_transactional_async(runtime, move |job, mut effects| {
+                let (work, rows, marks) = (work.clone(), rows.clone(), marks.clone());
+                async move {
+                    effects_before(&rows, &marks, &job, &mut effects)?;
+                    begin(&job).await;
+                    work.run(&[job], None)?;
+                    effects.delete(&marks, job.index.to_be_bytes())?;
+                    Ok(effects)
                 }
-                work.run_all(&[job])
-            }
-        })
+            }),
+            Mode::OrderedAsync | Mode::SunkAsync => builder.start_ordered_async(
+                runtime,
+                move |job| {
+                    let work = work.clone();
+                    async move {
+                        begin(&job).await;
+                        if mode == Mode::OrderedAsync {
+                            work.run(&[job], None)?;
+                        }
+                        Ok(job)
+                    }
+                },
+                move |_, job| match mode {
+                    Mode::OrderedAsync => {
+                        sink.done(&[job]);
+                        Ok(())
+                    }
+                    _ => sink.run_all(&[job]),
+                },
+            ),
+            _ => builder.start_async(runtime, move |job| {
+                let work = work.clone();
+                async move {
+                    begin(&job).await;
+                    work.run_all(&[job])
+                }
+            }),
+        }
     }
 
     #[cfg(not(feature = "tokio"))]
@@ -274,10 +357,7 @@ impl InStore {
     fn effects(&self) -> impl Fn(&Work, &[Job<u64>], &mut Effects) -> Result<(), BoxError> + Send + Sync + use<> {
         let (rows, marks) = (self.rows(), self.marks());
         move |work, jobs, effects| {
-            for job in jobs {
-                effects.add(&rows, job.index.to_be_bytes(), 1)?;
-                effects.put(&marks, job.index.to_be_bytes(), "")?;
-            }
+            jobs.iter().try_for_each(|job| effects_before(&rows, &marks, job, effects))?;
             work.run(jobs, None)?;
             jobs.iter().try_for_each(|job| Ok(effects.delete(&marks, job.index.to_be_bytes())?))
         }
@@ -333,7 +413,9 @@ impl Home for InStore {
                 let work = work.clone();
                 std::thread::spawn(move || work.report(job, done));
             }),
-            Mode::Async => self.start_async(builder, work),
+            Mode::Async | Mode::OrderedAsync | Mode::SunkAsync | Mode::TransactionalAsync => {
+                self.start_async(builder, work)
+            }
             Mode::Ordered => {
                 let sink = work.clone();
                 builder.start_ordered(
@@ -351,7 +433,9 @@ impl Home for InStore {
                 let run = move |jobs: Vec<_>, changes: &mut _| effects(&work, &jobs, changes);
                 builder.start_batched_transactional(3, Duration::ZERO, run)
             }
-            Mode::Writing | Mode::Written | Mode::InOrder | Mode::WrittenInOrder => unreachable!("see InDatabase"),
+            Mode::Writing | Mode::Written | Mode::InOrder | Mode::WrittenInOrder | Mode::WritingAsync => {
+                unreachable!("see InDatabase")
+            }
         }
     }
 }
@@ -361,12 +445,20 @@ pub struct InDatabase {
     mode: Mode,
     database: Database,
     seen: Arc<Mutex<Seen>>,
+    #[cfg(feature = "tokio")]
+    runtime: Option<tokio::runtime::Runtime>,
 }
 
 impl InDatabase {
     #[must_use]
     pub fn new(mode: Mode) -> Self {
-        Self { mode, database: Database::default(), seen: Arc::default() }
+        Self {
+            mode,
+            database: Database::default(),
+            seen: Arc::default(),
+            #[cfg(feature = "tokio")]
+            runtime: runtime_of(mode),
+        }
     }
 }
 
@@ -406,6 +498,20 @@ impl Home for InDatabase {
         run: impl Fn(&Attempt<'_>) -> Result<(), BoxError> + Send + Sync + 'static,
     ) -> Result<Consumer, Error> {
         let work = Work { run: Arc::new(run), seen: self.seen.clone() };
+        #[cfg(feature = "tokio")]
+        if let Some(runtime) = &self.runtime {
+            let run = move |job: Job<u64>| {
+                let work = work.clone();
+                async move {
+                    begin(&job).await;
+                    work.run(&[job], None).map(|()| job)
+                }
+            };
+            return builder.start_writing_async(runtime.handle(), run, |tx, results| {
+                tx.write(results);
+                Ok(())
+            });
+        }
         let (in_run, in_write) = if self.mode.is_written() { (None, Some(work)) } else { (Some(work), None) };
         builder.start_writing(
             move |job| in_run.iter().try_for_each(|work| work.run(&[job], None)).map(|()| job),

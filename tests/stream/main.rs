@@ -8,6 +8,8 @@ mod at_once;
 mod batched;
 mod ended;
 mod ends;
+#[cfg(feature = "tokio")]
+mod futures;
 mod gaps;
 mod gates;
 mod hostile;

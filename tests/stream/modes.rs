@@ -54,7 +54,7 @@ in_each_mode! {
     promise_04_no_job_passes_a_gate_that_opens: gate;
     parked_jobs_are_passed_kept_and_redriven: parked;
     promise_06_a_stop_and_a_drop_await_what_runs: stop,
-        not in Mode::Ordered, since "a result without a turn is not awaited",
+        not in Mode::Ordered | Mode::OrderedAsync, since "a result without a turn is not awaited",
         not in Mode::Written | Mode::WrittenInOrder, since "a stop also writes what has run before it";
     an_error_while_stopping_is_put_back: cut_short;
     promise_07_a_straggler_has_the_name_alone: straggler,
@@ -62,7 +62,7 @@ in_each_mode! {
     an_end_on_an_own_thread_is_only_asked_for: own_end,
         not in Mode::Handed, since "the thread is the test's, and may wait";
     an_overdue_result_counts_unless_it_expired: overdue,
-        not in Mode::Sunk | Mode::Written | Mode::WrittenInOrder, since "the timeout is that of the work alone";
+        not in Mode::Sunk | Mode::SunkAsync | Mode::Written | Mode::WrittenInOrder, since "the timeout is that of the work alone";
 }
 
 /// Returns a job that says that it has begun, and waits until the sender is dropped.
@@ -78,7 +78,7 @@ fn held() -> (impl Fn(&Attempt<'_>) -> Result<(), BoxError> + Clone + Send + Syn
 }
 
 fn assert_in_order(home: &impl Home) {
-    assert!(!matches!(home.mode(), Mode::Ordered | Mode::Sunk) || home.seen().lock().done.is_sorted());
+    assert!(!(home.mode().is_ordered() || home.mode().is_sunk()) || home.seen().lock().done.is_sorted());
 }
 
 fn random_lives(home: &impl Home) {
@@ -185,7 +185,7 @@ fn halt(home: &impl Home) {
         assert_eq!((status.state, status.failed), (State::Halted, 2));
         // A halt leaves results that the sink has not taken.
         let last = home.last_processed();
-        assert!(last == Some(6) || home.mode() == Mode::Ordered && last < Some(6), "{last:?}");
+        assert!(last == Some(6) || home.mode().is_ordered() && last < Some(6), "{last:?}");
     }
     let done: BTreeSet<Index> = home.done().into_keys().collect();
     assert!(!done.contains(&7));
@@ -210,7 +210,7 @@ fn later_or_never(home: &impl Home) {
         assert!(matches!(error, Error::Job { index: 2, attempt: 1, .. }), "to defer is no failure: {error:?}");
         assert!(error.report().ends_with("it is broken"));
         // Those of its batch ran one by one.
-        assert!(home.last_processed() == Some(1) || home.mode() == Mode::Ordered);
+        assert!(home.last_processed() == Some(1) || home.mode().is_ordered());
     }
 }
 
@@ -407,7 +407,7 @@ fn own_end(home: &impl Home) {
         kept.set(Mutex::new(Some(consumer))).unwrap();
         assert_eq!(handle.wait_end(LONG).map(|ended| ended.state), Some(State::Finished));
         // A result that the sink has not taken is not awaited.
-        assert!(home.mode() == Mode::Ordered || home.last_processed() == Some(index as u64));
+        assert!(home.mode().is_ordered() || home.last_processed() == Some(index as u64));
     }
 }
 
@@ -417,7 +417,7 @@ fn overdue(home: &impl Home) {
         [|| Ok(()), || Err("cut short".into()), || Err(Failure::permanent("it is of no use").into())];
     let (expires, time) = (home.mode().expires(), Arc::new(Time::new()));
     // Others beside it would expire as well.
-    let jobs = if expires || home.mode() == Mode::Async { 1 } else { 4 };
+    let jobs = if expires || home.mode().is_async() { 1 } else { 4 };
     for (life, result) in (0..).zip(results) {
         let (first, end, time) = (life * jobs, (life + 1) * jobs, time.clone());
         let clock = time.clock();

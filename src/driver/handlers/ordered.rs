@@ -11,21 +11,46 @@ use crate::driver::{Driver, core::Core, flights::Flight};
 use crate::run::{Delivery, ordered::SinkPort, worker::Report};
 
 impl Core {
-    /// Sets a job aside that has its result, which frees its slot. Returns the job whose turn it
-    /// is, if no thread is at the sink.
+    /// Sets a job aside that has its result. Returns the job whose turn it is, if no thread is at
+    /// the sink.
     fn set_aside(&mut self, token: usize, now: &Now) -> Option<Delivery> {
-        let flight = self.running.flights.get(token).filter(|_| !self.ending.abandoned);
-        if let Some(&Flight { index, .. }) = flight.filter(|flight| self.window.is_redriven(flight.index)) {
-            // A redriven job is outside of the order: it waits for no turn, and none follows.
-            self.running.flights.leave_timeout(token);
-            return Some(Delivery { index, token });
+        let redriven = self.redriven_turn(token);
+        if redriven.is_some() {
+            return redriven;
         }
-        let Flight { index, attempt, .. } = self.running.flights.end(token).filter(|_| !self.ending.abandoned)?;
+        let set_aside = self.end_with_result(token);
+        if set_aside && !self.running.aside.sinking { self.take_up(now) } else { None }
+    }
+
+    /// Does the same, and leaves the turn to a worker.
+    #[cfg(feature = "tokio")]
+    pub(super) fn leave_turn(&mut self, token: usize) {
+        if let Some(turn) = self.redriven_turn(token) {
+            self.running.aside.redriven.push(turn);
+        } else if self.end_with_result(token) {
+            self.running.aside.hold(self.window.lowest_undone());
+        }
+    }
+
+    /// A redriven job is outside of the order: it waits for no turn, keeps its slot, and no turn
+    /// follows.
+    fn redriven_turn(&mut self, token: usize) -> Option<Delivery> {
+        let flight = self.running.flights.get(token).filter(|_| !self.ending.abandoned)?;
+        let index = Some(flight.index).filter(|index| self.window.is_redriven(*index))?;
+        self.running.flights.leave_timeout(token);
+        Some(Delivery { index, token })
+    }
+
+    /// Ends an attempt whose result waits for its turn, which frees its slot. Returns false if it
+    /// no longer counts.
+    fn end_with_result(&mut self, token: usize) -> bool {
+        let flight = self.running.flights.end(token).filter(|_| !self.ending.abandoned);
+        let Some(Flight { index, attempt, .. }) = flight else { return false };
         self.window.handle_set_aside(index);
         self.running.aside.attempts.insert(index, attempt);
         // A stopping consumer gives no turn to this job, so the watermark never passes it.
         self.out.waiters |= self.window.is_stopping();
-        if self.running.aside.sinking { None } else { self.take_up(now) }
+        true
     }
 
     /// Puts the job whose turn it is back in flight, into a free slot or the one freed in this
@@ -51,7 +76,10 @@ impl Core {
     /// Takes up a turn that no thread has, for a worker that asks.
     #[inline]
     pub(super) fn resume_turn(&mut self, now: &Now) -> Option<Delivery> {
-        if self.has_turn() { self.take_up(now) } else { None }
+        if !self.has_turn() {
+            return None;
+        }
+        self.running.aside.redriven.pop().or_else(|| self.take_up(now))
     }
 }
 

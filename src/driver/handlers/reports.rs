@@ -50,17 +50,11 @@ impl Core {
 }
 
 impl Reported for Driver {
-    fn report(&self, mut report: Report) {
+    fn report(&self, report: Report) {
         if self.fails_overdue && !self.may_report(report.token) {
             return drop_guarded(report.outcome);
         }
-        self.confirm(&mut report);
-        let (surplus, name) = self.step(|core, now| {
-            let surplus = core.report(report.token, report.outcome, &mut Changes::default(), now);
-            (surplus, core.registry.release_name(core.running.flights.tokens()))
-        });
-        drop_guarded(surplus);
-        drop_guarded(name);
+        self.take_report(report, &mut Changes::default());
     }
 
     fn start_panicked(&self, index: Index, error: &str) {
@@ -82,6 +76,14 @@ impl crate::run::asynchronous::TaskPort for Driver {
         self.stopping.clone()
     }
 
+    fn report_with(&self, report: Report, effects: &mut Changes) {
+        self.take_report(report, effects);
+    }
+
+    fn leave_turn(&self, token: usize) {
+        self.step(|core, _| core.leave_turn(token));
+    }
+
     fn timed_out(&self, token: usize, index: Index) -> crate::base::Error {
         let core = self.core.lock();
         let flights = &core.running.flights;
@@ -92,6 +94,17 @@ impl crate::run::asynchronous::TaskPort for Driver {
 }
 
 impl Driver {
+    /// Takes the report of a job that held no thread of the consumer.
+    fn take_report(&self, mut report: Report, effects: &mut Changes) {
+        self.confirm(&mut report);
+        let (surplus, name) = self.step(|core, now| {
+            let surplus = core.report(report.token, report.outcome, effects, now);
+            (surplus, core.registry.release_name(core.running.flights.tokens()))
+        });
+        drop_guarded(surplus);
+        drop_guarded(name);
+    }
+
     /// Calls `on_job_done` for a successful attempt, which counts unless that panics. The observers
     /// hear of an attempt before it counts, and so before any save that includes it.
     #[inline]
