@@ -68,10 +68,15 @@ impl Effects {
         (Self { mark, ..Self::new(Changes::default(), store, limit) }, mark)
     }
 
+    #[cfg(feature = "tokio")]
+    pub(crate) fn has_mark(&self, mark: u64) -> bool {
+        self.mark == mark
+    }
+
     /// Returns the requested changes of the future that got this mark.
     #[cfg(feature = "tokio")]
     pub(crate) fn finish_future(self, mark: u64) -> Result<Changes, BoxError> {
-        if self.mark != mark {
+        if !self.has_mark(mark) {
             return Err("it handed back the effects of another attempt: a future returns those that it got".into());
         }
         let (changes, refused) = self.finish();

@@ -204,6 +204,18 @@ pub fn new_effects(store: Home) -> Effects {
     Effects::new(Changes::default(), store, DEFAULT_EFFECTS)
 }
 
+/// Creates the effects of a job that is a future, and the mark by which they are known again.
+#[cfg(feature = "tokio")]
+pub fn marked_effects(store: Home) -> (Effects, u64) {
+    Effects::of_future(store, DEFAULT_EFFECTS)
+}
+
+/// True if these are the effects that were created with this mark.
+#[cfg(feature = "tokio")]
+pub fn has_mark(effects: &Effects, mark: u64) -> bool {
+    effects.has_mark(mark)
+}
+
 /// Returns the requested changes, and an error if one was refused.
 pub fn finish_effects(effects: Effects) -> (Changes, Result<(), Error>) {
     effects.finish()

@@ -14,7 +14,7 @@ use waterline_queue::{
 };
 use waterline_queue::{GroupBuilder, QueueOptions};
 
-pub use crate::sorts::{for_each_sort, handlers};
+pub use crate::sorts::{awaiting, for_each_sort, handlers, in_a_runtime};
 
 pub const MILLI: Duration = Duration::from_millis(1);
 pub const SECOND: Duration = Duration::from_secs(1);

@@ -61,18 +61,14 @@ pub(super) fn each_outcome_leads_to_its_state(on: &Benches<'_>) {
 pub(super) fn misfit_payloads_and_unknown_kinds_are_buried(on: &Benches<'_>) {
     let bench = on.bench();
     let queue = bench.queue.clone();
-    let kinds = ["direct", "deferred", "unknown", "transactional"];
-    let kinds = &kinds[..3 + usize::from(bench.can().writes_beside)];
+    let kinds = ["direct", "deferred", "unknown", "transactional", "future"];
     queue.push_all(kinds.iter().map(|kind| NewJob::new(*kind, &"text").unwrap().id(*kind))).unwrap();
     let runner = Runner::builder(&queue)
         .on("direct", |_, _: u32| Ok(Outcome::Done))
-        .on_deferred("deferred", |_, _: u32, done| done.complete());
-    let runner = if bench.can().writes_beside {
-        runner.on_transactional("transactional", |_, _: u32, _| Ok(Outcome::Done))
-    } else {
-        runner
-    };
-    let drained = runner.unknown(Unknown::Dead).drain(DrainLimits::default()).unwrap();
+        .on_deferred("deferred", |_, _: u32, done| done.complete())
+        .on_transactional("transactional", |_, _: u32, _| Ok(Outcome::Done));
+    let runner = awaiting(runner, "future", |_, _: u32, _| Ok(Outcome::Done)).unknown(Unknown::Dead);
+    let drained = in_a_runtime(|| runner.drain(DrainLimits::default())).unwrap();
     assert_eq!(drained.dead, kinds.len() as u64, "{drained}");
     for kind in kinds.iter().filter(|kind| **kind != "unknown") {
         let error = bench.info(kind).error.unwrap();

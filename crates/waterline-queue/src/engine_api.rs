@@ -17,6 +17,8 @@ pub use crate::rules::fleet::{Fleet, SilentWorker};
 pub use crate::rules::notes::{Change, Noted, counted_in};
 pub use crate::rules::pushing::{Push as JobPush, prepare};
 pub use crate::rules::set_back::{SetBack, last_tick};
+#[cfg(feature = "tokio")]
+pub use crate::runner::futures::on_async_then;
 pub use crate::runner::own_end::OwnEnd;
 use crate::types::capabilities::Capabilities;
 use crate::types::config::ConfigError;
@@ -37,7 +39,10 @@ use crate::types::schedule::Schedule;
 pub use crate::types::unique::{Fingerprint, Until};
 use crate::types::used::{LimitUse, Related};
 pub use crate::types::wanted::Wanted;
-use crate::{Durations, Finisher, JobData, Lease, Queue, QueueAdmin, Root, Running, WorkerInfo, WorkerJob};
+use crate::{
+    Durations, Finisher, JobData, Lease, Queue, QueueAdmin, Root, RunnerBuilder, Running, TypedJob, WorkerInfo,
+    WorkerJob,
+};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -230,6 +235,11 @@ pub fn running_parts(job: &Running) -> (&Queue, Held) {
 /// Takes the right to end a job; `None` if it was taken before.
 pub fn take_end(done: Finisher) -> Option<OwnEnd> {
     done.take()
+}
+
+/// Notes the settings that a type of jobs has for its kind.
+pub fn typed<J: TypedJob>(builder: RunnerBuilder) -> RunnerBuilder {
+    builder.typed::<J>()
 }
 
 /// Returns the data that an end leaves, as JSON.

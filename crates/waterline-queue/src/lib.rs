@@ -89,7 +89,8 @@
 //! takes back the jobs of silent workers, and drops expired rows: up to 1,024 at once.
 //!
 //! Since a job may run again, make its effects idempotent. Or make them in one write with its end:
-//! [`RunnerBuilder::on_transactional`], [`Lease::with`]. Then only effects elsewhere may repeat.
+//! [`RunnerBuilder::on_transactional`] (for a future `on_transactional_async`), [`Lease::with`].
+//! Then only effects elsewhere may repeat.
 //!
 //! ```
 //! # use waterline::Store;

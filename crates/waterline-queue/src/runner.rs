@@ -5,6 +5,8 @@ pub(crate) mod attempt;
 pub(crate) mod awaiting;
 pub(crate) mod builder;
 pub(crate) mod drain;
+#[cfg(feature = "tokio")]
+pub(crate) mod futures;
 pub(crate) mod gates;
 pub(crate) mod handle;
 pub(crate) mod handler;

@@ -87,6 +87,9 @@ impl Attempt {
     }
 }
 
+/// The outcome of an attempt, and the changes that are written with its end if the job is finished.
+pub(super) type Answer = (Outcome, Changes);
+
 /// The end of an attempt that is to be written.
 pub(super) struct Report {
     pub(super) job: Running,
@@ -105,10 +108,14 @@ pub(crate) type Written = Option<Option<JobState>>;
 impl Report {
     /// Returns the report of an attempt. It calls the user's code, so no lock may be held.
     pub(super) fn of(attempt: &Attempt, outcome: Result<Outcome, BoxError>) -> Self {
-        Self::with_effects(attempt, outcome, Changes::default())
+        Self::of_answer(attempt, outcome.map(|outcome| (outcome, Changes::default())))
     }
 
-    pub(super) fn with_effects(attempt: &Attempt, outcome: Result<Outcome, BoxError>, effects: Changes) -> Self {
+    pub(super) fn of_answer(attempt: &Attempt, answer: Result<Answer, BoxError>) -> Self {
+        let (outcome, effects) = match answer {
+            Ok((outcome, effects)) => (Ok(outcome), effects),
+            Err(error) => (Err(error), Changes::default()),
+        };
         let (job, took) = (attempt.job().clone(), attempt.elapsed());
         let outcome = attempt.hooks().after(&job, outcome);
         let (end, data) = match outcome.and_then(|outcome| end_of(&job, outcome)) {

@@ -8,9 +8,7 @@ use crate::runner::awaiting::Leaving;
 use crate::runner::drain::{DrainLimits, Summary};
 use crate::runner::gates::{Gates, RunnerGate};
 use crate::runner::handle::Runner;
-#[cfg(feature = "tokio")]
-use crate::runner::handler::Boxed;
-use crate::runner::handler::{Finisher, Handler, decoded};
+use crate::runner::handler::{Finisher, Handler, answered, decoded};
 use crate::runner::hooks::Hooks;
 #[cfg(feature = "metrics")]
 use crate::runner::metrics::{Attempts, Gauges};
@@ -31,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 #[cfg(doc)]
 use waterline::Failure;
-use waterline::seam::check_max_processing;
+use waterline::seam::{Changes, check_max_processing, new_effects};
 #[cfg(feature = "metrics")]
 use waterline::seam::{describe, guarded};
 use waterline::{BoxError, Effects};
@@ -112,7 +110,9 @@ impl RunnerBuilder {
         P: DeserializeOwned,
         F: Fn(&Running, P) -> Result<Outcome, BoxError> + Send + Sync + 'static,
     {
-        self.add(kind, Handler::Direct(Box::new(move |job, payload| handler(job, decoded(job.id(), payload)?))))
+        let handler =
+            move |job: &Running, payload: &[u8]| Ok((handler(job, decoded(job.id(), payload)?)?, Changes::default()));
+        self.add(kind, Handler::Direct(Box::new(handler)))
     }
 
     /// Runs jobs of this kind with a function that may also write, up to 64 MiB: the writes are
@@ -123,10 +123,12 @@ impl RunnerBuilder {
         P: DeserializeOwned,
         F: Fn(&Running, P, &mut Effects) -> Result<Outcome, BoxError> + Send + Sync + 'static,
     {
-        let handler = move |job: &Running, payload: &[u8], effects: &mut Effects| {
-            handler(job, decoded(job.id(), payload)?, effects)
+        let handler = move |job: &Running, payload: &[u8]| {
+            let (payload, mut effects) = (decoded(job.id(), payload)?, new_effects(job.home()));
+            let outcome = handler(job, payload, &mut effects)?;
+            answered(outcome, effects)
         };
-        self.add(kind, Handler::Transactional(Box::new(handler)))
+        self.add(kind, Handler::Direct(Box::new(handler)))
     }
 
     /// Runs jobs of this kind with a function that only starts them: a job ends when its
@@ -144,46 +146,7 @@ impl RunnerBuilder {
         self.add(kind, Handler::Deferred(Box::new(handler)))
     }
 
-    /// Runs jobs of this kind as futures, on the tokio runtime in whose context
-    /// [`start`](Self::start) is called. A job takes one of `max_processing`, and no thread.
-    ///
-    /// [`Runner::stop`], [`stop_within`](Runner::stop_within) and [`drain`](Self::drain) block
-    /// their thread until the futures are done: on a single-threaded runtime they would wait
-    /// forever. In async code use [`Runner::stop_async`],
-    /// [`stop_within_async`](Runner::stop_within_async) and [`drain_async`](Self::drain_async).
-    ///
-    /// ```
-    /// # use waterline::Store;
-    /// # use waterline_queue::{DrainLimits, NewJob, Outcome, Queue, QueueOptions, Runner};
-    /// # let queue = Queue::open(&Store::in_memory(), "pages", QueueOptions::default())?;
-    /// # queue.push(NewJob::new("fetch", "/")?)?;
-    /// let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    /// let _context = runtime.enter();
-    /// Runner::builder(&queue)
-    ///     .on_async("fetch", |_job, _page: String| async move {
-    ///         tokio::time::sleep(std::time::Duration::from_millis(1)).await;      // a request
-    ///         Ok(Outcome::Done)
-    ///     })
-    ///     .max_processing(1_000)
-    ///     .drain(DrainLimits::default())?;
-    /// # assert_eq!(queue.counts().finished, 1);
-    /// # Ok::<(), waterline_queue::QueueError>(())
-    /// ```
-    #[cfg(feature = "tokio")]
-    pub fn on_async<P, F, Fut>(self, kind: impl Into<String>, handler: F) -> Self
-    where
-        P: DeserializeOwned,
-        F: Fn(Running, P) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<Outcome, BoxError>> + Send + 'static,
-    {
-        let handler = move |job: Running, payload: &[u8]| -> Result<Boxed, BoxError> {
-            let payload = decoded(job.id(), payload)?;
-            Ok(Box::pin(handler(job, payload)))
-        };
-        self.add(kind, Handler::Async(Box::new(handler)))
-    }
-
-    fn add(mut self, kind: impl Into<String>, handler: Handler) -> Self {
+    pub(super) fn add(mut self, kind: impl Into<String>, handler: Handler) -> Self {
         let kind = kind.into();
         self.refuse(check_kind(&kind));
         if self.handlers.insert(kind.clone(), handler).is_some() {

@@ -1,6 +1,6 @@
 //! The user's code of a runner: handlers and hooks. A panic in them is turned into an error.
 
-use crate::runner::attempt::{Attempt, Report};
+use crate::runner::attempt::{Answer, Attempt, Report};
 use crate::runner::outcome::Outcome;
 use crate::runner::running::Running;
 use crate::types::config::ConfigError;
@@ -9,17 +9,24 @@ use crate::types::job::JobId;
 use crate::types::json::from_json;
 use serde::de::DeserializeOwned;
 use std::fmt;
+use waterline::seam::finish_effects;
 use waterline::{BoxError, Effects, Failure};
 
-type Direct = dyn Fn(&Running, &[u8]) -> Result<Outcome, BoxError> + Send + Sync;
-
-type Transactional = dyn Fn(&Running, &[u8], &mut Effects) -> Result<Outcome, BoxError> + Send + Sync;
+type Direct = dyn Fn(&Running, &[u8]) -> Result<Answer, BoxError> + Send + Sync;
 
 type Deferred = dyn Fn(Running, &[u8], Finisher) + Send + Sync;
 
+/// What the future of a job leads to.
+#[cfg(feature = "tokio")]
+pub(super) enum Completion {
+    Answer(Answer),
+    /// This function has the job ended, together with writes of its own.
+    Elsewhere(Box<dyn FnOnce(Finisher) + Send>),
+}
+
 /// The future of an async handler.
 #[cfg(feature = "tokio")]
-pub(super) type Boxed = std::pin::Pin<Box<dyn Future<Output = Result<Outcome, BoxError>> + Send>>;
+pub(super) type Boxed = std::pin::Pin<Box<dyn Future<Output = Result<Completion, BoxError>> + Send>>;
 
 #[cfg(feature = "tokio")]
 type Async = dyn Fn(Running, &[u8]) -> Result<Boxed, BoxError> + Send + Sync;
@@ -27,7 +34,6 @@ type Async = dyn Fn(Running, &[u8]) -> Result<Boxed, BoxError> + Send + Sync;
 /// The code for one kind of jobs.
 pub(super) enum Handler {
     Direct(Box<Direct>),
-    Transactional(Box<Transactional>),
     Deferred(Box<Deferred>),
     #[cfg(feature = "tokio")]
     Async(Box<Async>),
@@ -39,8 +45,7 @@ const WITHOUT_THREADS: usize = 64;
 impl Handler {
     /// Returns how many jobs run at once by default, with these handlers.
     pub(super) fn slots<'a>(mut all: impl Iterator<Item = &'a Self>) -> usize {
-        let takes_thread = |handler: &Self| matches!(handler, Self::Direct(_) | Self::Transactional(_));
-        if all.any(takes_thread) {
+        if all.any(|handler| matches!(handler, Self::Direct(_))) {
             std::thread::available_parallelism().map_or(1, usize::from)
         } else {
             WITHOUT_THREADS
@@ -118,6 +123,13 @@ impl fmt::Debug for Finisher {
     }
 }
 
+/// Returns the answer of a handler that has requested these effects.
+pub(super) fn answered(outcome: Outcome, effects: Effects) -> Result<Answer, BoxError> {
+    let (changes, refused) = finish_effects(effects);
+    refused?;
+    Ok((outcome, changes))
+}
+
 /// Returns the payload as its type. No retry can help if it does not fit.
 pub(super) fn decoded<P: DeserializeOwned>(id: &str, payload: &[u8]) -> Result<P, BoxError> {
     let misfit = |source| Failure::permanent(QueueError::Payload { id: JobId::from(id), source });
@@ -126,5 +138,5 @@ pub(super) fn decoded<P: DeserializeOwned>(id: &str, payload: &[u8]) -> Result<P
 
 /// True if a thread of the runner runs the job to its end, and reports it.
 pub(super) fn is_direct(handler: Option<&Handler>) -> bool {
-    matches!(handler, None | Some(Handler::Direct(_) | Handler::Transactional(_)))
+    matches!(handler, None | Some(Handler::Direct(_)))
 }

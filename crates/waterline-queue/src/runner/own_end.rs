@@ -5,6 +5,7 @@ use crate::runner::handler::Finisher;
 use crate::runner::outcome::Outcome;
 use std::fmt;
 use waterline::BoxError;
+use waterline::seam::Own;
 
 /// The end of a deferred job that its holder writes, together with writes of its own.
 #[must_use = "an end that is dropped fails its job"]
@@ -19,6 +20,13 @@ impl Finisher {
 }
 
 impl OwnEnd {
+    /// Makes the calling thread one of the runner's own until the returned guard is dropped. User
+    /// code that stops the runner there must not wait for this very job.
+    #[must_use]
+    pub fn enter(&self) -> Option<Own> {
+        self.0.as_ref().map(Attempt::enter)
+    }
+
     /// Calls the hooks that come before the end is written.
     ///
     /// # Errors

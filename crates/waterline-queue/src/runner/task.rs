@@ -1,8 +1,7 @@
 //! Jobs that are futures: each is a task of the runtime.
 
 use crate::runner::attempt::{Attempt, Report};
-use crate::runner::handler::Boxed;
-use crate::runner::outcome::Outcome;
+use crate::runner::handler::{Boxed, Completion, Finisher};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::runtime::Handle;
@@ -28,24 +27,27 @@ impl Future for Task {
         let Some(future) = &mut me.future else { return Poll::Ready(()) };
         let own = me.attempt.as_ref().map(Attempt::enter);
         let polled = guarded(|| match future.as_mut().poll(context) {
-            Poll::Ready(outcome) => outcome.map(Some),
+            Poll::Ready(completed) => completed.map(Some),
             Poll::Pending => Ok(None),
         });
-        let Some(outcome) = polled.transpose() else { return Poll::Pending };
-        me.end(outcome);
+        let Some(completed) = polled.transpose() else { return Poll::Pending };
+        me.end(completed);
         drop(own);
         Poll::Ready(())
     }
 }
 
 impl Task {
-    fn end(&mut self, outcome: Result<Outcome, BoxError>) {
+    fn end(&mut self, completed: Result<Completion, BoxError>) {
         {
             let _own = self.attempt.as_ref().map(Attempt::enter);
             drop_guarded(self.future.take());
         }
-        if let Some(attempt) = self.attempt.take() {
-            attempt.report(|attempt| Report::of(attempt, outcome));
+        let Some(attempt) = self.attempt.take() else { return };
+        match completed {
+            Ok(Completion::Answer(answer)) => attempt.report(|attempt| Report::of_answer(attempt, Ok(answer))),
+            Ok(Completion::Elsewhere(end)) => end(Finisher::new(attempt)),
+            Err(error) => attempt.report(|attempt| Report::of(attempt, Err(error))),
         }
     }
 }

@@ -132,8 +132,45 @@ impl RunnerBuilder {
         self.typed::<J>().on_async(J::KIND, handler)
     }
 
+    /// Runs jobs of this type as futures that may also write, as
+    /// [`on_transactional_async`](Self::on_transactional_async) does.
+    ///
+    /// ```
+    /// # use waterline::Store;
+    /// # use waterline_queue::{DrainLimits, Outcome, Queue, QueueOptions, Runner, TypedJob};
+    /// # #[derive(serde::Serialize, serde::Deserialize)]
+    /// # struct Page(String);
+    /// # impl TypedJob for Page {
+    /// #     const KIND: &'static str = "page";
+    /// # }
+    /// # let store = Store::in_memory();
+    /// # let queue = Queue::open(&store, "pages", QueueOptions::default())?;
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    /// queue.push_job(&Page("/".into()))?;
+    /// let seen = store.table("seen")?;
+    /// let builder = Runner::builder(&queue).job_transactional_async(move |_job, Page(path), mut effects| {
+    ///     let seen = seen.clone();
+    ///     async move {
+    ///         effects.put(&seen, path, "")?;
+    ///         Ok((Outcome::Done, effects))
+    ///     }
+    /// });
+    /// assert_eq!(runtime.block_on(builder.drain_async(DrainLimits::default()))?.finished, 1);
+    /// assert!(store.table("seen")?.get("/")?.is_some());
+    /// # Ok::<(), waterline_queue::QueueError>(())
+    /// ```
+    #[cfg(feature = "tokio")]
+    pub fn job_transactional_async<J, F, Fut>(self, handler: F) -> Self
+    where
+        J: TypedJob,
+        F: Fn(Running, J, Effects) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(Outcome, Effects), BoxError>> + Send + 'static,
+    {
+        self.typed::<J>().on_transactional_async(J::KIND, handler)
+    }
+
     /// Notes the settings that the type has for its kind.
-    fn typed<J: TypedJob>(mut self) -> Self {
+    pub(crate) fn typed<J: TypedJob>(mut self) -> Self {
         let noted = limit_of::<J>().map(|limit| self.wanted.extend(limit.map(|limit| (limit, type_name::<J>()))));
         self.refuse(noted);
         if let Some(after) = J::ATTEMPT_TIMEOUT {

@@ -21,7 +21,8 @@ use crate::{Queue, RunnerBuilder};
 pub struct Capabilities {
     /// A write of yours can be atomic with a push or with the end of a job:
     /// [`Queue::push_with`](crate::Queue::push_with), [`Lease::finish_with`],
-    /// [`RunnerBuilder::on_transactional`]. Without it, these calls fail.
+    /// [`RunnerBuilder::on_transactional`] (for a future `on_transactional_async`). Without it,
+    /// these calls fail.
     pub writes_beside: bool,
     /// The keys that a limit holds take turns. Without it, the first of all held jobs in the order
     /// of the queue starts next, whatever its key.

@@ -4,7 +4,7 @@
 
 use common::every_write::DiskFault::Fail;
 use common::every_write::{DEATHS, Trial, every_write};
-use common::queues::{SECOND, again};
+use common::queues::{SECOND, again, awaiting, in_a_runtime};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -48,8 +48,8 @@ fn new(id: &str, kind: &str) -> NewJob {
 
 fn runner(queue: &Queue, store: &Store) -> waterline_queue::RunnerBuilder {
     let done = store.table("done").unwrap();
-    let flaky = done.clone();
-    Runner::builder(queue)
+    let (flaky, awaited) = (done.clone(), done.clone());
+    let builder = Runner::builder(queue)
         .max_processing(1)
         .on_transactional("count", move |_, id: String, effects| {
             effects.add(&done, id, 1)?;
@@ -61,7 +61,11 @@ fn runner(queue: &Queue, store: &Store) -> waterline_queue::RunnerBuilder {
             effects.add(&flaky, id, 1)?;
             if job.attempt() == 1 { Err("the first attempt fails".into()) } else { Ok(Outcome::Done) }
         })
-        .on("bad", |_, _: String| Ok(Outcome::Dead("it is bad".into())))
+        .on("bad", |_, _: String| Ok(Outcome::Dead("it is bad".into())));
+    awaiting(builder, "awaiting", move |_, id: String, effects| {
+        effects.add(&awaited, id, 1)?;
+        Ok(Outcome::Done)
+    })
 }
 
 impl Life {
@@ -103,7 +107,7 @@ impl Life {
             let consumer = Consumer::builder(orders, store.progress("orders")).stop_at(2).start_transactional(
                 move |order, effects| {
                     let id = format!("order{}", order.payload);
-                    queue.push_with(effects, new(&id, "count"))?;
+                    queue.push_with(effects, new(&id, ["count", "awaiting"][order.payload as usize % 2]))?;
                     Ok(())
                 },
             );
@@ -119,18 +123,18 @@ impl Life {
     }
 
     fn drain(&self) {
-        runner(&self.queue, &self.disk.store()).drain(DrainLimits::default()).unwrap();
+        in_a_runtime(|| runner(&self.queue, &self.disk.store()).drain(DrainLimits::default())).unwrap();
     }
 
     /// Runs jobs that succeed, fail, die, come due and are swept.
     fn run_jobs(&mut self) {
-        for (id, kind) in [("a", "count"), ("b", "flaky"), ("c", "bad"), ("d", "count")] {
+        for (id, kind) in [("a", "count"), ("b", "flaky"), ("c", "bad"), ("d", "awaiting")] {
             self.push(new(id, kind), id);
         }
-        self.push(new("later", "count").delay(10 * SECOND), "later");
-        self.push(new("later", "count").delay(20 * SECOND), "later");
+        self.push(new("later", "awaiting").delay(10 * SECOND), "later");
+        self.push(new("later", "awaiting").delay(20 * SECOND), "later");
         self.enqueue_orders();
-        let all = || ["e", "f"].map(|id| new(id, "count"));
+        let all = || [("e", "awaiting"), ("f", "count")].map(|(id, kind)| new(id, kind));
         again(&mut self.failed, || self.queue.push_all(all()));
         for id in ["e", "f"] {
             self.pushed.insert(id.to_owned(), self.writes());
@@ -183,7 +187,7 @@ impl Life {
         }
         again(&mut self.failed, || self.queue.purge());
         assert_eq!(again(&mut self.failed, || self.queue.requeue_dead()), 1, "the job c is dead");
-        self.push(new("last", "count"), "last");
+        self.push(new("last", "awaiting"), "last");
         let held = [self.accept(), self.accept()];
         self.silent.extend(held);
     }
@@ -220,7 +224,7 @@ fn jobs(queue: &Queue) -> BTreeMap<String, (JobState, u32, u32)> {
 fn run_out(queue: &Queue, store: &Store, clock: &Clock) {
     queue.resume().unwrap();
     for _ in 0..100 {
-        runner(queue, store).drain(DrainLimits::default()).unwrap();
+        in_a_runtime(|| runner(queue, store).drain(DrainLimits::default())).unwrap();
         let counts = queue.counts();
         if counts.scheduled + counts.ready + counts.running == 0 {
             return;

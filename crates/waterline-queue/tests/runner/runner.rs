@@ -1,17 +1,19 @@
 //! Runners on a store: the writes beside the ends of jobs, stores that fail, threads and log lines.
 //! The suite has the rest, in `crates/waterline-queue-suite/src/runner.rs` and beside it.
 
-use common::queues::{MINUTE, SECOND, noon, queue_in, until};
+use common::queues::{MINUTE, SECOND, awaiting, in_a_runtime, noon, queue_in, until};
 use common::{HOUR, LONG, ends, eventually, own_threads};
 use crossbeam_channel::{bounded, unbounded};
 use parking_lot::Mutex;
+#[cfg(feature = "tokio")]
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use waterline::testing::FaultyStore;
-use waterline::{Error, Store};
+use waterline::{BoxError, Effects, Error, Store};
 use waterline_queue::{
     Accept, AttemptEnd, Clock, DrainLimits, Finisher, JobState, NewJob, Outcome, Queue, QueueError, QueueOptions,
-    Reached, Runner, RunnerGate, Unknown, Waits,
+    Reached, Runner, RunnerBuilder, RunnerGate, Running, Unknown, Waits,
 };
 
 fn queue() -> (Queue, Clock) {
@@ -44,44 +46,161 @@ fn runners_with_a_timeout_never_deadlock() {
 
 #[test]
 fn transactional_writes_commit_only_with_success() {
+    let function: fn(RunnerBuilder, Write) -> RunnerBuilder = |builder, write| builder.on_transactional("k", write);
+    for add in [function, |builder, write| awaiting(builder, "k", write)] {
+        in_a_runtime(|| writes_commit_only_with_success(add));
+    }
+}
+
+type Write = Box<dyn Fn(&Running, (), &mut Effects) -> Result<Outcome, BoxError> + Send + Sync>;
+
+fn writes_commit_only_with_success(add: fn(RunnerBuilder, Write) -> RunnerBuilder) {
     let store = Store::in_memory();
     let queue = Queue::open(&store, "q", QueueOptions::default().clock(Clock::manual(noon()))).unwrap();
     let (table, count) = (store.table("rows").unwrap(), store.table("count").unwrap());
     count.put("text", "no number").unwrap();
-    let ids = ["good", "error", "panic", "snooze", "removed", "counter", "neighbour"];
+    let ids = ["good", "error", "panic", "snooze", "removed", "refused", "counter", "neighbour"];
     queue.push_all(ids.map(|id| job("k").id(id))).unwrap();
-    let drained = Runner::builder(&queue)
-        .on_transactional("k", {
-            let (queue, table, count) = (queue.clone(), table.clone(), count.clone());
-            move |job, (), effects| {
-                effects.put(&table, job.id(), "x")?;
-                queue.push_with(effects, NewJob::new("child", &())?.id(format!("{}/child", job.id())))?;
-                match job.id() {
-                    "error" => Err("no".into()),
-                    "panic" => panic!("out of order"),
-                    "snooze" => Ok(Outcome::Snooze(noon() + HOUR)),
-                    "removed" => {
-                        queue.remove("removed")?;
-                        Ok(Outcome::Done)
-                    }
-                    "counter" => {
-                        effects.add(&count, "text", 1)?;
-                        Ok(Outcome::Done)
-                    }
-                    _ => Ok(Outcome::Done),
-                }
+    let foreign = Store::in_memory().table("rows").unwrap();
+    let write = {
+        let (queue, table, count) = (queue.clone(), table.clone(), count.clone());
+        move |job: &Running, (), effects: &mut Effects| {
+            effects.put(&table, job.id(), "x")?;
+            queue.push_with(effects, NewJob::new("child", &())?.id(format!("{}/child", job.id())))?;
+            match job.id() {
+                "error" => return Err("no".into()),
+                "panic" => panic!("out of order"),
+                "snooze" => return Ok(Outcome::Snooze(noon() + HOUR)),
+                "removed" => queue.remove("removed")?,
+                "refused" => drop(effects.put(&foreign, "key", "x")),
+                "counter" => effects.add(&count, "text", 1)?,
+                _ => {}
             }
-        })
+            Ok(Outcome::Done)
+        }
+    };
+    let drained = add(Runner::builder(&queue), Box::new(write))
         .on("child", |_, ()| Ok(Outcome::Done))
         .max_processing(2)
         .drain(DrainLimits::default())
         .unwrap();
     let keys: Vec<_> = table.iter().map(|row| String::from_utf8(row.unwrap().0).unwrap()).collect();
     assert_eq!(keys, ["good", "neighbour"]);
-    assert_eq!((drained.finished, drained.retried, drained.snoozed, drained.dead, drained.lost), (4, 2, 1, 1, 1));
+    assert_eq!((drained.finished, drained.retried, drained.snoozed, drained.dead, drained.lost), (4, 3, 1, 1, 1));
     assert_eq!(state(&queue, "good/child"), Some(JobState::Finished));
     assert_eq!(state(&queue, "error/child"), None);
     assert_eq!(state(&queue, "counter"), Some(JobState::Dead), "no retry mends it");
+}
+
+/// Effects that a future hands back are made once, and only if they are those of its attempt.
+#[cfg(feature = "tokio")]
+#[test]
+fn only_its_own_effects_end_a_future() {
+    let store = Store::in_memory();
+    let (queue, clock) = queue_in(&store, QueueOptions::default());
+    let (other, _) = queue_in(&Store::in_memory(), QueueOptions::default());
+    let (table, kept) = (store.table("rows").unwrap(), Arc::new(Mutex::new(None::<Effects>)));
+    let builder = |queue: &Queue| {
+        let (table, kept) = (table.clone(), kept.clone());
+        Runner::builder(queue).max_processing(1).on_transactional_async("k", move |job, (), mut effects| {
+            let (table, kept) = (table.clone(), kept.clone());
+            async move {
+                drop(effects.put(&table, format!("{}/{}", job.id(), job.attempt()), "x"));
+                let given = kept.lock().take();
+                match given {
+                    Some(given) => Ok((Outcome::Done, given)),
+                    None if job.attempt() == 1 => {
+                        *kept.lock() = Some(effects);
+                        Err("it keeps them".into())
+                    }
+                    None => Ok((Outcome::Done, effects)),
+                }
+            }
+        })
+    };
+    let drain = |queue: &Queue| in_a_runtime(|| builder(queue).drain(DrainLimits::default())).unwrap();
+    let is_refused = |queue: &Queue, id: &str| {
+        assert!(queue.get(id).unwrap().unwrap().error.unwrap().contains("hand back those"), "{id}");
+        assert_eq!(table.iter().count(), 0);
+    };
+    // The second attempt has those of the first one, and then another job has those of a first one.
+    queue.push(job("k").id("a")).unwrap();
+    assert_eq!(drain(&queue).retried, 1);
+    clock.advance(SECOND);
+    assert_eq!(drain(&queue).retried, 1);
+    is_refused(&queue, "a");
+    queue.push(job("k").id("b")).unwrap();
+    queue.push(job("k").id("c")).unwrap();
+    assert_eq!(drain(&queue).retried, 2);
+    is_refused(&queue, "c");
+    // A queue of another store.
+    other.push(job("k").id("d")).unwrap();
+    assert_eq!(drain(&other).retried, 1);
+    queue.push(job("k").id("e")).unwrap();
+    assert_eq!(drain(&queue).retried, 1);
+    is_refused(&queue, "e");
+    clock.advance(HOUR);
+    assert_eq!(drain(&queue).finished, 4);
+    let keys: Vec<_> = table.iter().map(|row| String::from_utf8(row.unwrap().0).unwrap()).collect();
+    assert_eq!(keys, ["a/3", "b/2", "c/2", "e/2"]);
+}
+
+/// What drops a future drops its effects, and the next attempt makes them.
+#[cfg(feature = "tokio")]
+#[test]
+fn effects_of_a_future_that_is_dropped_vanish() {
+    type Cut = fn(Runner, &Queue, &Clock);
+    let cuts: [(&str, Cut, JobState); 3] = [
+        (
+            "a timeout",
+            |runner, queue, clock| {
+                clock.advance(SECOND);
+                until(queue, "a", JobState::Scheduled);
+                runner.stop().unwrap();
+            },
+            JobState::Scheduled,
+        ),
+        ("a stop", |runner, _, _| drop(runner.stop_within(Duration::ZERO)), JobState::Ready),
+        (
+            "a removal",
+            |runner, queue, _| {
+                queue.remove("a").unwrap();
+                queue.push(job("k").id("a").delay(SECOND)).unwrap();
+                runner.stop().unwrap();
+            },
+            JobState::Scheduled,
+        ),
+    ];
+    for (name, cut, after) in cuts {
+        let store = Store::in_memory();
+        let (queue, clock) = queue_in(&store, QueueOptions::default());
+        let (table, (begun, begins)) = (store.table("rows").unwrap(), unbounded());
+        let builder = |waits: bool| {
+            let (table, begun) = (table.clone(), begun.clone());
+            Runner::builder(&queue).attempt_timeout(SECOND).on_transactional_async("k", move |_, (), mut effects| {
+                let (table, begun) = (table.clone(), begun.clone());
+                async move {
+                    effects.add(&table, "n", 1)?;
+                    begun.send(())?;
+                    if waits {
+                        std::future::pending::<()>().await;
+                    }
+                    Ok((Outcome::Done, effects))
+                }
+            })
+        };
+        in_a_runtime(|| {
+            let runner = builder(true).start().unwrap();
+            queue.push(job("k").id("a")).unwrap();
+            begins.recv_timeout(LONG).unwrap();
+            cut(runner, &queue, &clock);
+            until(&queue, "a", after);
+            assert_eq!(table.counter("n").unwrap(), 0, "{name}");
+            clock.advance(HOUR);
+            eventually("the name to be free", || builder(false).drain(DrainLimits::default()).is_ok());
+        });
+        assert_eq!((state(&queue, "a"), table.counter("n").unwrap()), (Some(JobState::Finished), 1), "{name}");
+    }
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn a_process_that_dies_during_a_stop_counts_no_crash() {
             begins.recv_timeout(LONG).unwrap();
             (runner, release)
         };
-        for _ in 0..5 {
+        for _ in 0..3 {
             let (runner, _release) = begin(&bench);
             let stopped = runner.stop_within(Duration::ZERO);
             assert!(matches!(&stopped, Err(QueueError::StopTimeout { running }) if *running == ["a"]), "{stopped:?}");

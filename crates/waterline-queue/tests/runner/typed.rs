@@ -49,6 +49,13 @@ impl TypedJob for Import {
     const ATTEMPT_TIMEOUT: Option<Duration> = Some(Duration::MAX);
 }
 
+#[derive(Serialize, Deserialize)]
+struct Note(u32);
+
+impl TypedJob for Note {
+    const KIND: &'static str = "note";
+}
+
 fn options() -> QueueOptions {
     QueueOptions::default().job::<Welcome>().job::<Report>().job::<Import>()
 }
@@ -68,9 +75,13 @@ fn typed(builder: RunnerBuilder, queue: &Queue) -> RunnerBuilder {
             Ok(Outcome::Done)
         });
     #[cfg(not(feature = "tokio"))]
-    return builder.job_deferred(|_, Report(_), done| done.complete());
+    return builder
+        .job_deferred(|_, Report(_), done| done.complete())
+        .job_transactional(|_, Note(_), _| Ok(Outcome::Done));
     #[cfg(feature = "tokio")]
-    builder.job_async(|_, Report(_)| async { Ok(Outcome::Done) })
+    builder
+        .job_async(|_, Report(_)| async { Ok(Outcome::Done) })
+        .job_transactional_async(|_, Note(_), effects| async { Ok((Outcome::Done, effects)) })
 }
 
 #[test]
@@ -87,7 +98,8 @@ fn typed_jobs_are_pushed_in_every_way_and_run() {
     queue.push_batch([NewJob::of(&Report(2)).unwrap()], NewJob::of(&Report(3)).unwrap()).unwrap();
     assert_eq!(drain(), 5);
     queue.push_job(&Import("eve".into())).unwrap();
-    assert_eq!(drain(), 4);
+    queue.push_job(&Note(1)).unwrap();
+    assert_eq!(drain(), 5);
     let mut lazy = queue.lazy();
     lazy.push(NewJob::of(&Report(4)).unwrap()).unwrap();
     lazy.flush().unwrap();

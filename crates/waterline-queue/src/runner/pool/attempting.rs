@@ -9,8 +9,8 @@ use crate::runner::pool::Pool;
 use crate::runner::running::{FlightId, Running};
 use crate::types::job::time;
 use std::sync::Arc;
+use waterline::BoxError;
 use waterline::seam::guarded;
-use waterline::{BoxError, seam};
 
 impl Pool {
     /// Runs a job. Returns `None` if its end is reported elsewhere.
@@ -35,14 +35,7 @@ impl Pool {
         }
         match handler {
             None => Some(Report::of(&attempt, Ok(self.unknown(&job)))),
-            Some(Handler::Direct(handler)) => Some(Report::of(&attempt, guarded(|| handler(&job, payload)))),
-            Some(Handler::Transactional(handler)) => {
-                let mut effects = seam::new_effects(job.home());
-                let outcome = guarded(|| handler(&job, payload, &mut effects));
-                let (effects, refused) = seam::finish_effects(effects);
-                let outcome = outcome.and_then(|outcome| Ok(refused.map(|()| outcome)?));
-                Some(Report::with_effects(&attempt, outcome, effects))
-            }
+            Some(Handler::Direct(handler)) => Some(Report::of_answer(&attempt, guarded(|| handler(&job, payload)))),
             Some(Handler::Deferred(handler)) => {
                 let done = Finisher::new(attempt);
                 // If it panics, its finisher is dropped, and reports that.

@@ -33,7 +33,7 @@ pub(super) fn pool_of(members: Arc<Members>, most: usize, limits: Option<DrainLi
     let source = Source::new(members);
     let (begun, mut state) = (source.moment().now, State::default());
     (state.slots.max_processing, state.slots.is_watched) = (most, true);
-    let handler = Handler::Direct(Box::new(|_, _| Ok(Outcome::Done)));
+    let handler = Handler::Direct(Box::new(|_, _| Ok((Outcome::Done, Changes::default()))));
     let settings = Settings {
         source,
         handlers: HashMap::from([("k".to_owned(), handler)]),
