@@ -15,8 +15,9 @@ use waterline_queue::engine_api::{Held, OwnEnd, options_of, running_parts, take_
 use waterline_queue::{Finisher, JobState, Outcome, RunnerBuilder, Running};
 
 mod batches;
+mod handlers;
 
-pub use batches::RunnerExt;
+pub use handlers::RunnerExt;
 
 /// How often a transaction is retried at once after a deadlock.
 const AGAIN: u32 = 5;

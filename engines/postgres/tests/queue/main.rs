@@ -21,6 +21,7 @@ mod damage;
 mod dead_rows;
 mod edges;
 mod ends;
+mod futures;
 mod grants;
 mod languages;
 mod leases;

@@ -1,6 +1,7 @@
 //! Pushes and ends in transactions with the user's own rows.
 
 use crate::bench::{Bench, bench, wait_for_all_ends};
+use crate::futures::{KINDS, both};
 use crate::proxy::Proxy;
 use crate::server::Server;
 use postgres::{Client, Config, NoTls, Transaction};
@@ -12,6 +13,7 @@ use waterline_postgres::{LeaseExt, PgOptions, PgStore, QueueExt, RunnerExt};
 use waterline_queue::{
     Accept, AttemptEnd, JobState, NewJob, Outcome, Queue, QueueError, QueueOptions, Retention, Runner, Running,
 };
+use waterline_queue_suite::bench::in_a_runtime;
 
 const EFFECTS: &str = "CREATE TABLE effects (job bigint NOT NULL)";
 
@@ -130,34 +132,30 @@ fn a_stream_pushes_jobs_in_its_progress_commit() {
 #[test]
 fn a_job_with_refused_rows_fails_alone() {
     let (_store, queue, mut client) = opened();
-    queue.push_all((0..200).map(job)).unwrap();
+    queue.push_all((0..200).map(|number| NewJob::new(KINDS[number / 50 % 2], &number).unwrap())).unwrap();
     let calls = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&calls);
     // The successful attempts of the handler, and those that were written.
     let (made, written) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (makes, writes) = (Arc::clone(&made), Arc::clone(&written));
-    let summary = Runner::builder(&queue)
+    let builder = Runner::builder(&queue)
         .max_processing(64)
         .after_each(move |_, outcome| _ = makes.fetch_add(u64::from(outcome.is_ok()), Ordering::Relaxed))
-        .teardown(move |_, end| _ = writes.fetch_add(u64::from(*end == AttemptEnd::Finished), Ordering::Relaxed))
-        .on_writing(
-            "k",
-            |_job, number: u64| if number % 50 == 7 { Err("no result".into()) } else { Ok(number) },
-            move |transaction: &mut Transaction<'_>, results: &[(_, u64)]| {
-                seen.fetch_add(1, Ordering::Relaxed);
-                for (job, number) in results {
-                    let _: &Running = job;
-                    match number % 50 {
-                        8 => _ = transaction.execute("INSERT INTO effects VALUES (NULL)", &[])?,
-                        9 => panic!("a bug"),
-                        _ => put(transaction, *number),
-                    }
-                }
-                Ok(())
-            },
-        )
-        .drain(waterline_queue::DrainLimits::default())
-        .unwrap();
+        .teardown(move |_, end| _ = writes.fetch_add(u64::from(*end == AttemptEnd::Finished), Ordering::Relaxed));
+    let process = |_: &_, number: u64| if number % 50 == 7 { Err("no result".into()) } else { Ok(number) };
+    let write = move |transaction: &mut Transaction<'_>, results: &[(Running, u64)]| {
+        seen.fetch_add(1, Ordering::Relaxed);
+        for (_, number) in results {
+            match number % 50 {
+                8 => _ = transaction.execute("INSERT INTO effects VALUES (NULL)", &[])?,
+                9 => panic!("a bug"),
+                _ => put(transaction, *number),
+            }
+        }
+        Ok(())
+    };
+    let summary = in_a_runtime(|| both(builder, process, write).drain(waterline_queue::DrainLimits::default()));
+    let summary = summary.unwrap();
     // Each of the twelve has fifty attempts.
     assert_eq!((summary.finished, summary.dead, summary.retried), (188, 12, 12 * 49), "{summary:?}");
     // The rows of eight of the twelve are refused in each of the fifty attempts.
@@ -199,34 +197,29 @@ fn a_commit_with_a_lost_answer_writes_rows_once() {
     let queue = opened_again(&store, options().lease(Duration::from_secs(4)).unlimited_crashes());
     let (mut client, lost) = (database.client(), Arc::new(AtomicU64::new(0)));
     let counts = Arc::clone(&lost);
-    let _runner = Runner::builder(&queue)
-        .max_processing(4)
-        .on_writing(
-            "k",
-            |_job, number: u64| Ok(number),
-            |transaction: &mut Transaction<'_>, results: &[(_, u64)]| -> Result<(), BoxError> {
-                for (_, number) in results {
-                    let _: &(Running, u64) = &results[0];
-                    transaction.execute("INSERT INTO effects VALUES ($1)", &[&(*number as i64)])?;
-                }
-                Ok(())
-            },
-        )
-        .teardown(move |_, ended| _ = counts.fetch_add(u64::from(*ended == AttemptEnd::Lost), Ordering::Relaxed))
-        .start()
-        .unwrap();
-    let mut pushed = 0_u64;
-    let push = "SELECT count(*) FROM waterline.push_many('q', $1, $2)";
-    while proxy.left() > 0 || proxy.commits() == [0, 0] {
-        if proxy.left() == 0 {
-            proxy.cut(1);
+    let write = |transaction: &mut Transaction<'_>, results: &[(Running, u64)]| -> Result<(), BoxError> {
+        for (_, number) in results {
+            transaction.execute("INSERT INTO effects VALUES ($1)", &[&(*number as i64)])?;
         }
-        let payloads: Vec<_> = (pushed..pushed + 20).map(|number| number.to_string()).collect();
-        client.query_one(push, &[&vec!["k"; 20], &payloads]).unwrap();
-        pushed += 20;
-        std::thread::park_timeout(Duration::from_millis(20));
-    }
-    wait_for_all_ends(&mut client);
+        Ok(())
+    };
+    let builder = both(Runner::builder(&queue).max_processing(4), |_, number| Ok(number), write)
+        .teardown(move |_, ended| _ = counts.fetch_add(u64::from(*ended == AttemptEnd::Lost), Ordering::Relaxed));
+    let mut pushed = 0_u64;
+    in_a_runtime(|| {
+        let _runner = builder.start().unwrap();
+        let push = "SELECT count(*) FROM waterline.push_many('q', $1, $2)";
+        while proxy.left() > 0 || proxy.commits() == [0, 0] {
+            if proxy.left() == 0 {
+                proxy.cut(1);
+            }
+            let payloads: Vec<_> = (pushed..pushed + 20).map(|number| number.to_string()).collect();
+            client.query_one(push, &[&KINDS.repeat(10), &payloads]).unwrap();
+            pushed += 20;
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+        wait_for_all_ends(&mut client);
+    });
     assert_eq!((count(&mut client, "*"), count(&mut client, "DISTINCT job")), (pushed, pushed));
     let [before, after] = proxy.commits();
     println!("{pushed} jobs, {cuts} cuts, {before} before and {after} after a COMMIT came through");
@@ -370,40 +363,48 @@ fn a_run_whose_claim_a_crash_lost_is_not_told_as_finished() {
 
 #[test]
 fn a_lost_server_during_a_write_fails_no_job() {
-    let (store, ..) = opened();
-    let queue = store.queue("once", options().retry(Retry::fixed(Duration::ZERO).max_attempts(1))).unwrap();
-    let calls = AtomicU64::new(0);
-    let write = move |transaction: &mut Transaction<'_>, _: &[(Running, u64)]| -> Result<(), BoxError> {
-        if calls.fetch_add(1, Ordering::SeqCst) == 0 {
-            transaction.execute("SELECT pg_terminate_backend(pg_backend_pid())", &[])?;
-        }
-        Ok(())
-    };
-    let runner = Runner::builder(&queue).on_writing("k", |_, job: u64| Ok(job), write).start().unwrap();
-    let id = queue.push(job(1)).unwrap().id;
-    common::eventually("its end", || queue.get(&id).unwrap().unwrap().state.is_ended());
-    runner.stop().unwrap();
-    assert_eq!(queue.get(&id).unwrap().unwrap().state, JobState::Finished);
+    for kind in KINDS {
+        let (store, ..) = opened();
+        let queue = store.queue("once", options().retry(Retry::fixed(Duration::ZERO).max_attempts(1))).unwrap();
+        let calls = Arc::new(AtomicU64::new(0));
+        let write = move |transaction: &mut Transaction<'_>, _: &[(Running, u64)]| -> Result<(), BoxError> {
+            if calls.fetch_add(1, Ordering::SeqCst) == 0 {
+                transaction.execute("SELECT pg_terminate_backend(pg_backend_pid())", &[])?;
+            }
+            Ok(())
+        };
+        in_a_runtime(|| {
+            let runner = both(Runner::builder(&queue), |_, number| Ok(number), write).start().unwrap();
+            let id = queue.push(NewJob::new(kind, &1).unwrap()).unwrap().id;
+            common::eventually("its end", || queue.get(&id).unwrap().unwrap().state.is_ended());
+            runner.stop().unwrap();
+            assert_eq!(queue.get(&id).unwrap().unwrap().state, JobState::Finished, "{kind}");
+        });
+    }
 }
 
 #[test]
 fn a_write_that_fails_during_a_stop_puts_the_job_back() {
-    let (store, ..) = opened();
-    let queue = store.queue("once", options().retry(Retry::fixed(Duration::ZERO).max_attempts(1))).unwrap();
-    let begun = Arc::new(AtomicU64::new(0));
-    let begins = Arc::clone(&begun);
-    let write = move |_: &mut Transaction<'_>, results: &[(Running, u64)]| -> Result<(), BoxError> {
-        begins.store(1, Ordering::SeqCst);
-        while !results[0].0.is_stopping() {
-            std::thread::yield_now();
-        }
-        Err("it is cut short".into())
-    };
-    let runner = Runner::builder(&queue).on_writing("k", |_, job: u64| Ok(job), write).start().unwrap();
-    let id = queue.push(job(1)).unwrap().id;
-    common::eventually("the write", || begun.load(Ordering::SeqCst) == 1);
-    runner.stop().unwrap();
-    assert_eq!(queue.get(&id).unwrap().unwrap().state, JobState::Ready);
+    for kind in KINDS {
+        let (store, ..) = opened();
+        let queue = store.queue("once", options().retry(Retry::fixed(Duration::ZERO).max_attempts(1))).unwrap();
+        let begun = Arc::new(AtomicU64::new(0));
+        let begins = Arc::clone(&begun);
+        let write = move |_: &mut Transaction<'_>, results: &[(Running, u64)]| -> Result<(), BoxError> {
+            begins.store(1, Ordering::SeqCst);
+            while !results[0].0.is_stopping() {
+                std::thread::yield_now();
+            }
+            Err("it is cut short".into())
+        };
+        in_a_runtime(|| {
+            let runner = both(Runner::builder(&queue), |_, number| Ok(number), write).start().unwrap();
+            let id = queue.push(NewJob::new(kind, &1).unwrap()).unwrap().id;
+            common::eventually("the write", || begun.load(Ordering::SeqCst) == 1);
+            runner.stop().unwrap();
+            assert_eq!(queue.get(&id).unwrap().unwrap().state, JobState::Ready, "{kind}");
+        });
+    }
 }
 
 #[test]

@@ -1,95 +1,17 @@
 //! Jobs that are done, on their way into a transaction.
 
-use super::{
-    Finisher, Outcome, OwnEnd, RunnerBuilder, Running, Transaction, Wrote, queues_of, running_parts, take_end,
-};
+use super::{Finisher, Outcome, OwnEnd, Running, Transaction, Wrote, queues_of, running_parts, take_end};
 use parking_lot::Mutex;
-use serde::de::DeserializeOwned;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use waterline::seam::drop_guarded;
 use waterline::{BoxError, Failure};
 
 /// The most jobs in one transaction.
 const MOST: usize = 256;
 
-/// Handlers whose rows are in the database of the queue.
-pub trait RunnerExt: Sized {
-    /// Runs jobs of this kind in two steps: `process`, and a shared `write`.
-    ///
-    /// `process` makes a result of each job, many at once. `write` writes the results of those that
-    /// are done, in one transaction with the ends of their jobs. So each job has its rows *exactly
-    /// once*, whatever dies, and many jobs share one commit.
-    ///
-    /// ```no_run
-    /// use waterline_queue::{QueueOptions, Runner};
-    /// use waterline_postgres::postgres::{NoTls, Transaction};
-    /// use waterline_postgres::{PgOptions, PgStore, RunnerExt};
-    ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let store = PgStore::connect("host=localhost".parse()?, NoTls, PgOptions::new())?;
-    /// let queue = store.queue("invoices", QueueOptions::default())?;
-    /// let runner = Runner::builder(&queue)
-    ///     .on_writing(
-    ///         "total",
-    ///         |_job, (order, amounts): (i64, Vec<i64>)| Ok((order, amounts.iter().sum::<i64>())),
-    ///         |transaction: &mut Transaction<'_>, results| {
-    ///             for (_job, (order, total)) in results {
-    ///                 transaction.execute("INSERT INTO invoices VALUES ($1, $2)", &[order, total])?;
-    ///             }
-    ///             Ok(())
-    ///         },
-    ///     )
-    ///     .start()?;
-    /// # runner.stop()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// * An error of `process` ends the attempt as that of any handler does.
-    /// * An error or a panic of `write`, or of the commit, rolls everything back. Then each of
-    ///   these jobs has a transaction of its own, so only the attempt of the one at fault fails.
-    ///   So `write` may be called more than once for a result. The hook
-    ///   [`after_each`](RunnerBuilder::after_each) sees the outcome of `process`, and
-    ///   [`teardown`](RunnerBuilder::teardown) what was written in the end.
-    /// * A job whose lease has ended is left out, and nothing of it is written.
-    /// * If the answer to a COMMIT is lost, the server is asked what became of the transaction. So
-    ///   an end that counts is not reported as lost.
-    /// * If the process freezes in the transaction, or `write` takes longer than three
-    ///   quarters of the lease between two statements, the server ends it, with all of its locks.
-    ///   `write` is called again, as after a loss of the connection.
-    ///
-    /// The transaction is READ COMMITTED, and `write` must not end it. `write` runs on one thread
-    /// of the runner at a time, and jobs that are done meanwhile share the next transaction. Until
-    /// its end is written, a job counts towards
-    /// [`max_processing`](waterline_queue::RunnerBuilder::max_processing).
-    ///
-    /// A queue that is not in PostgreSQL fails these jobs for good.
-    #[must_use]
-    fn on_writing<P, R, F, W>(self, kind: impl Into<String>, process: F, write: W) -> Self
-    where
-        P: DeserializeOwned,
-        R: Send + Sync + 'static,
-        F: Fn(&Running, P) -> Result<R, BoxError> + Send + Sync + 'static,
-        W: Fn(&mut Transaction<'_>, &[(Running, R)]) -> Result<(), BoxError> + Send + Sync + 'static;
-}
-
-impl RunnerExt for RunnerBuilder {
-    fn on_writing<P, R, F, W>(self, kind: impl Into<String>, process: F, write: W) -> Self
-    where
-        P: DeserializeOwned,
-        R: Send + Sync + 'static,
-        F: Fn(&Running, P) -> Result<R, BoxError> + Send + Sync + 'static,
-        W: Fn(&mut Transaction<'_>, &[(Running, R)]) -> Result<(), BoxError> + Send + Sync + 'static,
-    {
-        let writer = Arc::new(Writer { state: Mutex::default(), write });
-        self.on_deferred(kind, move |job: Running, payload: P, done: Finisher| match process(&job, payload) {
-            Ok(result) => writer.add(job, result, done),
-            Err(error) => done.fail(error),
-        })
-    }
-}
-
-struct Writer<R, W> {
+/// The jobs of a handler that are done, and the function that writes their rows.
+pub(super) struct Writer<R, W> {
     state: Mutex<State<R>>,
     write: W,
 }
@@ -119,15 +41,45 @@ impl<R: Send + Sync, W> Writer<R, W>
 where
     W: Fn(&mut Transaction<'_>, &[(Running, R)]) -> Result<(), BoxError> + Sync,
 {
+    pub(super) fn new(write: W) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), write })
+    }
+
     /// Takes the result of a job. If no other thread writes, this one does, until nothing is left.
-    fn add(&self, job: Running, result: R, done: Finisher) {
-        {
-            let mut state = self.state.lock();
-            state.done.push((job, result, done));
-            if std::mem::replace(&mut state.writes, true) {
-                return;
-            }
+    pub(super) fn add(&self, job: Running, result: R, done: Finisher) {
+        if self.is_first((job, result, done)) {
+            self.write_all();
         }
+    }
+
+    /// Takes the result of a future, whose thread must not wait: if no other one writes, a new one
+    /// does, until nothing is left.
+    pub(super) fn add_of_future(self: &Arc<Self>, job: Running, result: R, done: Finisher)
+    where
+        R: 'static,
+        W: Send + 'static,
+    {
+        if !self.is_first((job, result, done)) {
+            return;
+        }
+        let me = Arc::clone(self);
+        let writing = std::thread::Builder::new().name("wl-write".to_owned()).spawn(move || me.write_all());
+        let Err(error) = writing else { return };
+        let all = std::mem::take(&mut *self.state.lock()).done;
+        for (_, result, done) in all {
+            drop_guarded(result);
+            done.fail(format!("no thread can be started that writes its rows: {error}"));
+        }
+    }
+
+    /// Notes a job that is done. Returns true if no thread writes, so that the caller has to.
+    fn is_first(&self, done: Done<R>) -> bool {
+        let mut state = self.state.lock();
+        state.done.push(done);
+        !std::mem::replace(&mut state.writes, true)
+    }
+
+    fn write_all(&self) {
         loop {
             let some: Vec<_> = {
                 let mut state = self.state.lock();
@@ -171,6 +123,7 @@ where
             };
             let jobs: Vec<_> = batch.results.iter().map(|(job, _)| running_parts(job).1).collect();
             let results = &batch.results;
+            let _own = batch.ends.first().and_then(OwnEnd::enter);
             let written = queues.write_with(&jobs, &mut |transaction| {
                 let called = catch_unwind(AssertUnwindSafe(|| (self.write)(transaction, results)));
                 called.unwrap_or_else(|_| Err("the write of its rows panicked".into()))

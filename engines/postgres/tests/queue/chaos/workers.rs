@@ -46,6 +46,8 @@ fn worker() {
             told.lock().write_all(format!("{}\n", job.id()).as_bytes()).unwrap();
         }
     });
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let _context = runtime.enter();
     let writes = std::env::var(USER).unwrap() == "writer";
     let client = Arc::new(Mutex::new(None::<Client>));
     for kind in ["plain", "narrow"] {
@@ -56,7 +58,12 @@ fn worker() {
                 }
                 Ok(())
             };
-            builder = builder.on_writing(kind, work, write);
+            builder = if kind == "plain" {
+                builder.on_writing(kind, work, write)
+            } else {
+                let future = |job: Running, number| async move { tokio::task::block_in_place(|| work(&job, number)) };
+                builder.on_writing_async(kind, future, write)
+            };
         } else {
             let (client, config) = (Arc::clone(&client), config.clone());
             builder = builder.on(kind, move |job, number: u64| {
