@@ -90,7 +90,7 @@ impl Sql {
             ),
             look: format!(
                 "SELECT epoch, token, timeline, {TIMELINE}, saves, holder,
-                     greatest(0, extract(epoch FROM expires - clock_timestamp()))::float8
+                     greatest(0, extract(epoch FROM greatest(expires, now()) - clock_timestamp()))::float8
                  FROM {s}.progress WHERE name = $1 FOR UPDATE"
             ),
             renew: format!(
