@@ -163,7 +163,7 @@ impl PgStore {
 
 impl PgStore {
     /// Runs a transaction with this crate's settings.
-    fn in_transaction<R: Send>(
+    pub(crate) fn in_transaction<R: Send>(
         &self,
         make: impl FnOnce(&mut Transaction<'_>) -> Result<R, Error> + Send,
     ) -> Result<R, Error> {
@@ -230,6 +230,8 @@ impl PgStore {
         });
         let Err(Error::Leased { .. }) = changed else { return changed };
         self.in_transaction(|transaction| {
+            // While its row is locked, no other progress takes the place of this one.
+            transaction.query_typed(&self.sql().look, &[(&name, Type::TEXT)])?;
             parked(transaction)?;
             let index = index.cast_signed();
             let wish: [Value<'_>; 3] = [(&name, Type::TEXT), (&kind, Type::TEXT), (&index, Type::INT8)];

@@ -43,6 +43,8 @@
 //!   shows how to move one; [`operating`] says what to watch; [`parity`] has what is different.
 //! * The examples `own_transaction` and `own_transaction_sqlx` call the functions with
 //!   `tokio-postgres` and with `sqlx`, in a transaction of their own.
+//! * The example `run_again` processes a stream again with new code, whose rows and progress take
+//!   the place of the old ones in one transaction ([`PgStore::replace_in`]).
 //! * The example `tls` has a connector for [rustls](https://docs.rs/rustls).
 //! * [`PgOptions`]: the schema, and the time after which a standby takes over.
 //!
@@ -80,6 +82,7 @@ mod options;
 mod progress;
 #[cfg(feature = "queue")]
 mod queue;
+mod replace;
 mod row;
 mod schema;
 mod sql;

@@ -14,6 +14,7 @@ mod names;
 mod network;
 mod odd;
 mod proxy;
+mod replace;
 mod suites;
 mod tls;
 mod writes;
