@@ -15,6 +15,7 @@ mod batched;
 mod builder;
 mod handle;
 mod inspect;
+mod keys;
 mod launch;
 mod listeners;
 mod ordered;
@@ -38,8 +39,9 @@ pub use handle::Handle;
 ///    says so.)
 /// 2. At most `max_processing` jobs are in flight, and none above watermark + `max_search_ahead`.
 ///    This is the backpressure: a store that cannot save stops the consumer after that many jobs.
-/// 3. Within one life, first hand-overs are in ascending order, and an index is handed to a worker
-///    again only after it failed.
+/// 3. Within one life, first hand-overs are in ascending order (with an [order by
+///    key](Builder::ordered_by), within each key), and an index is handed to a worker again only
+///    after it failed.
 /// 4. Nothing stalls in silence: no wake-up is lost, source and store errors are retried with
 ///    back-off, and [`Status::blocked`](crate::Status::blocked) names the one thing that the
 ///    watermark waits for.

@@ -24,6 +24,7 @@ mod failed_jobs;
 mod flights;
 pub(crate) mod handlers;
 mod handoff;
+mod keys;
 #[cfg(all(test, waterline_loom))]
 mod loom;
 mod outbox;
@@ -121,7 +122,8 @@ impl Driver {
     pub(crate) fn set_pool(&self, pool: Arc<dyn Pool>) {
         let mut core = self.core.lock();
         let has_timeouts = core.running.flights.timeouts.is_some();
-        core.running.takes_buffer = pool.reports_at_once() && !self.confirms && !has_timeouts;
+        let plain = !self.confirms && !has_timeouts && core.running.keys.is_none();
+        core.running.takes_buffer = pool.reports_at_once() && plain;
         core.running.pool = Some(pool);
     }
 

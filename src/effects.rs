@@ -28,8 +28,8 @@ mod write;
 ///
 /// It has no reads: another job may change what a job reads from a [`Table`] before the job writes
 /// it back, which would undo that change. Use [`add`](Self::add) instead. A job that must read what
-/// an earlier one wrote needs `max_search_ahead(1)`, so that each job is written before the next
-/// starts.
+/// an earlier one of its key wrote needs [`ordered_by`](crate::Builder::ordered_by): each job is
+/// written before the next one of the key starts. `max_search_ahead(1)` does that for all jobs.
 #[doc(alias("exactly once", "idempotent"))]
 pub struct Effects {
     pub(crate) changes: Changes,

@@ -11,6 +11,7 @@ use crate::source::wakeup::{Bell, Rung};
 use std::time::{Duration, Instant};
 
 mod ask;
+mod keys;
 mod looks;
 mod payloads;
 mod plan;
@@ -20,6 +21,7 @@ mod shared;
 mod weights;
 
 pub(crate) use self::ask::{Ask, Fetched, Outcome, Then};
+pub(crate) use self::keys::{Key, KeyOf, hashed};
 pub(crate) use self::looks::Due;
 use self::looks::Looks;
 pub(crate) use self::payloads::Payloads;

@@ -26,6 +26,7 @@ macro_rules! reach {
 
 mod ahead;
 pub(crate) mod batches;
+mod behind;
 mod bits;
 mod exclusive;
 mod fetching;
@@ -130,8 +131,10 @@ pub struct Window {
     ahead: AheadJobs,
     in_flight: usize,
     retries: Retries,
-    /// The failed jobs of an earlier life that `next` has not passed.
+    /// The failed jobs of an earlier life, and the jobs behind others, that `next` has not passed.
     held: BTreeSet<Index>,
+    /// True if too many jobs wait behind others.
+    crowded: bool,
     /// True if the job that was handed out last was a retry.
     retried: bool,
     /// Why nothing new is read for now.
@@ -382,7 +385,8 @@ impl Window {
         self.in_flight > 0 && (self.done..self.next).contains(&index) && !self.ahead.contains(index)
     }
 
-    /// Moves `next` and `read` past the jobs that were done, or had failed, in an earlier life.
+    /// Moves `next` and `read` past the jobs that were done, or had failed, in an earlier life, and
+    /// past those behind others.
     #[inline]
     fn pass_restored(&mut self) {
         self.next = self.ahead.pass(self.next);

@@ -9,6 +9,7 @@ use crate::base::{BoxError, Error, Index, clock::Clock, retry::Retry, sync::Arc}
 use crate::driver::SOURCE_RETRY;
 use crate::observe::{events::Observer, observers::OnStall};
 use crate::progress::Progress;
+use crate::reader::KeyOf;
 use crate::run::mode::{Asked, Mode};
 use crate::run::worker::{Closure, Done, Job, Worker};
 use crate::run::{OnJobDone, deferred::Deferred, direct::Direct};
@@ -22,8 +23,10 @@ pub(super) type OnProcessed = Box<dyn Fn(RangeInclusive<Index>) + Send>;
 
 /// Configures a [`Consumer`]; created by [`Consumer::builder`]. The start checks the values.
 #[must_use = "nothing happens before it is started"]
-pub struct Builder<J, P> {
+pub struct Builder<J: Jobs, P> {
     pub(super) jobs: J,
+    /// Makes the keys of jobs, if jobs of one key run in order.
+    pub(super) key: Option<KeyOf<J::Job>>,
     pub(super) progress: P,
     /// The index to start at. The inner value is `None` if it is no valid index.
     pub(super) start_at: Option<Option<Index>>,
@@ -65,6 +68,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     pub(super) fn new(jobs: J, progress: P) -> Self {
         Self {
             jobs,
+            key: None,
             progress,
             start_at: None,
             max_processing: config::available_parallelism(),
@@ -431,7 +435,7 @@ pub(crate) fn lowest_end(earlier: Option<Index>, index: Index) -> Index {
     }
 }
 
-impl<J, P> fmt::Debug for Builder<J, P> {
+impl<J: Jobs, P> fmt::Debug for Builder<J, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder")
             .field("max_processing", &self.max_processing)

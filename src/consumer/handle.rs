@@ -3,7 +3,8 @@
 use crate::base::config::{check_max_processing, check_search_ahead};
 use crate::base::{Error, Index, structure::shows, sync::Arc};
 use crate::driver::Driver;
-use crate::observe::{status::Ended, status::Status, strip::Strip};
+use crate::observe::status::{BusyKey, Ended, Status};
+use crate::observe::strip::Strip;
 use crate::source::watermark::Watermark;
 use std::time::Duration;
 
@@ -16,6 +17,14 @@ pub struct Handle {
 }
 
 impl Handle {
+    /// Returns the key behind which the most jobs wait, by the job that has it. `None` if no job
+    /// waits for its key: see [`Builder::ordered_by`](crate::Builder::ordered_by). Looks at all
+    /// keys that jobs wait for, so not in an inner loop.
+    #[must_use]
+    pub fn busiest_key(&self) -> Option<BusyKey> {
+        self.control.busiest_key()
+    }
+
     /// Makes the consumer check its source, since there may be a new job.
     ///
     /// A call is cheap, never blocks and is never lost. After the end it does nothing.

@@ -152,12 +152,12 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
 
     /// Returns the settings that say how to resume after earlier lives.
     fn going(&self, mode: Mode) -> Going {
-        let (in_order, wall) = (mode == Mode::Ordered, self.clock.wall());
+        let (in_order, by_key, wall) = (mode == Mode::Ordered, self.asked.by_key, self.clock.wall());
         match self.on_exhausted {
-            OnExhausted::Halt => Going { budget: None, max_crashes: self.max_crashes, in_order, wall },
+            OnExhausted::Halt => Going { budget: None, max_crashes: self.max_crashes, in_order, by_key, wall },
             OnExhausted::Park { budget } => {
                 let max_crashes = self.max_crashes.unwrap_or(config::DEFAULT_CRASHES);
-                Going { budget: Some(budget), max_crashes: Some(max_crashes), in_order, wall }
+                Going { budget: Some(budget), max_crashes: Some(max_crashes), in_order, by_key, wall }
             }
         }
     }
@@ -177,6 +177,9 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         core.watching.stalls.add_alarms(after);
         core.out.observers = Observers::new(name, std::mem::take(&mut self.observers), alarms);
         core.out.effects.limit = settings.effects.unwrap_or(usize::MAX);
+        if self.key.is_some() {
+            core.order_by_key(settings.effects.is_some());
+        }
         core.saving.writing = settings.unwritten.map(|most| Writing::new(most, checked.keeps.all));
         core
     }
@@ -193,7 +196,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let Inspected { watermark, met, subscribed, next, .. } = inspected;
         let mut core = self.equip(window, checked, watermark.name());
         let reading = self.reading();
-        let Self { jobs, progress, clock, poll_every, on_processed, attempt_timeout, .. } = self;
+        let Self { jobs, key, progress, clock, poll_every, on_processed, attempt_timeout, .. } = self;
         core.gates.meet(met);
         core.tenancy.fence = acquired.fence;
         let keeps_parked = recovered.and_then(|recovered| core.go_on(recovered)).is_some();
@@ -209,7 +212,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         unstarted.watermark = None;
         driver.listen();
         let poll_every = poll_every.or((!subscribed).then_some(config::DEFAULT_POLL));
-        let source = Arc::new(SharedSource::new(jobs, clock));
+        let source = Arc::new(SharedSource::new(jobs, clock).by_key(key));
         Assembled { driver, timed: attempt_timeout.is_some(), saver, source, poll_every, reading, on_processed }
     }
 }

@@ -61,6 +61,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
     /// | `waterline_lag_seconds` | gauge | the lag of [`Event::Measured`] in seconds |
     /// | `waterline_in_flight` | gauge | the jobs that were handed to a worker and not reported |
     /// | `waterline_done_ahead` | gauge | the jobs that finished above the watermark |
+    /// | `waterline_behind` | gauge | the jobs that wait for an earlier one of their key |
     /// | `waterline_parked` | gauge | the jobs that are parked, with those of earlier lives |
     /// | `waterline_verdict` | gauge | 0 if it goes well, 1 if it waits, 2 if it [needs you](crate::Verdict), by the label `on`: `movement` (what the watermark waits for) and `parked` |
     /// | `waterline_attempts_total` | counter | the attempts that began |

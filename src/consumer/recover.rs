@@ -16,6 +16,9 @@ pub(super) struct Going {
     pub(super) max_crashes: Option<u32>,
     /// True if a sink takes the results in order.
     pub(super) in_order: bool,
+    /// True if jobs of one key run in order. Then those that failed are read like new ones, and
+    /// take their keys, before they wait.
+    pub(super) by_key: bool,
     /// The wall clock: milliseconds since 1970.
     pub(super) wall: u64,
 }
@@ -58,7 +61,7 @@ pub(super) fn recover<P: Progress>(
     open_life(progress, commits, Opening { life: &life, suspects, passed: &passed, saved, name })?;
     // A job above the last one to run stays out of this life.
     failed.retain(|index| window.ends_at().is_none_or(|last| *index <= last));
-    let waiting = window.restore_waiting(failed);
+    let waiting = if going.by_key { failed } else { window.restore_waiting(failed) };
     let careful = careful.map(|last| (last, before.width == u64::MAX));
     let seen = before.opened.max(before.ended);
     let recovered = Recovered {

@@ -204,9 +204,9 @@ where
         #[cfg(feature = "metrics")]
         self.metrics.into_iter().for_each(|metrics| metrics.begin(inspected.watermark.name()));
         let reading = builder.reading();
-        let Builder { jobs, progress, clock, poll_every, on_processed, attempt_timeout, .. } = builder;
+        let Builder { jobs, key, progress, clock, poll_every, on_processed, attempt_timeout, .. } = builder;
         let pool = driver.pool(runner(&driver, checked.settings));
-        let source: Arc<dyn Source> = Arc::new(SharedSource::new(jobs, clock.clone()));
+        let source: Arc<dyn Source> = Arc::new(SharedSource::new(jobs, clock.clone()).by_key(key));
         let Handed { saves, saver, name } = hand_over(progress, checked.saver_keeps(commits), &clock);
         let takeover = Takeover {
             window,

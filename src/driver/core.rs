@@ -87,6 +87,7 @@ impl Core {
     /// Continues with the records of earlier lives. `None` if no job has a record or can get one.
     pub(crate) fn go_on(&mut self, recovered: Recovered) -> Option<()> {
         let now = self.clock.when_asked();
+        self.running.keys.iter_mut().for_each(|keys| keys.unread.extend(&recovered.waiting));
         let (failed_jobs, mut at) = self.failed_jobs(&now);
         failed_jobs.go_on(recovered, &mut at)
     }
@@ -126,7 +127,8 @@ impl Core {
             self.reading.look_waits = false;
             wakes.reader = true;
         }
-        wakes.hurry |= self.saving.hurries(&self.window);
+        let keys_wait = self.running.keys.as_ref().is_some_and(|keys| keys.await_save() && self.window.is_starved());
+        wakes.hurry |= self.saving.hurries(&self.window, keys_wait);
         let caller = self.reading.caller(&self.workers, &self.window, now);
         wakes.reader |= caller == Caller::Reader;
         let has_other_work = self.has_turn() || caller == Caller::Worker;
@@ -177,10 +179,13 @@ impl Core {
     }
 
     /// Leaves the turn at the sink to a worker after a job was passed: its report brought no
-    /// result.
+    /// result. Its key is free, too.
     pub(super) fn hold_turn(&mut self) {
         if std::mem::take(&mut self.out.turn) {
             self.running.aside.hold(self.window.lowest_undone());
+        }
+        if self.out.passed.is_some() {
+            self.free_keys();
         }
     }
 

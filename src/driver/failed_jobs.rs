@@ -9,6 +9,7 @@ mod lazy_box;
 mod life;
 mod quarantine;
 mod records;
+mod restored;
 mod solo_runs;
 
 pub(super) use self::failures::{Failed, Failures, Unread};
@@ -22,13 +23,9 @@ use super::outbox::{Ctx, Outbox};
 use crate::base::{BoxError, Error, Index, caught::Caught, failure::Verdict, retry::Retry, time::Now};
 use crate::commit::changes::Changes;
 use crate::observe::{Event, EventKind, observers::Notice};
-use crate::progress::ParkedRecord;
 use crate::window::{Limits, Window};
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
-
-/// Why a suspect waits.
-const SUSPICION: &str = "the process died while this job may have run, so it runs alone";
 
 pub(crate) struct FailedJobs {
     pub(super) failures: Failures,
@@ -67,8 +64,8 @@ impl FailedJobs {
         self.has_records = true;
         self.records.set(Records::new(&recovered));
         self.quarantine.set(Quarantine::new(&recovered, at.window.next()));
-        tell_of_death(&recovered, at);
-        self.restore_waiting(&recovered, at.now);
+        recovered.tell_of_death(at);
+        self.restore_waiting(&recovered, at.out.passed.is_some(), at.now);
         self.set_gate(Index::MAX, at.window);
         for record in recovered.jobs.iter().filter(|record| record.wanted && !record.pending) {
             self.redrive(record.index, at);
@@ -76,28 +73,11 @@ impl FailedJobs {
         Some(())
     }
 
-    /// Makes the jobs of earlier lives wait for the rest of their back-off, or for their turn.
-    fn restore_waiting(&mut self, recovered: &Recovered, now: &Now) {
-        let mut waiting = recovered.waiting.iter().peekable();
-        for record in &recovered.jobs {
-            let ParkedRecord { index, attempts, suspect, .. } = *record;
-            if waiting.next_if(|waits| **waits == index).is_none() {
-                continue;
-            }
-            let pause = (attempts > 0 && !suspect).then(|| {
-                let passed = recovered.passed_since(record.last_failed, now.wall());
-                self.failures.delay(attempts, now).map(|delay| delay.saturating_sub(passed))
-            });
-            let error = if suspect { SUSPICION.to_owned() } else { record.error.clone() };
-            let first = Some(record.first_failed).filter(|first| *first > 0);
-            self.failures.restore(index, attempts, error, first, pause.flatten().unwrap_or_default(), now.get());
-        }
-    }
-
-    /// Begins the next attempt of a failed or deferred job, and returns its number.
+    /// Begins the next attempt of a failed or deferred job, and returns its number: 1 for a job
+    /// that only waited behind another one.
     #[cold]
     pub(super) fn begin_attempt(&mut self, index: Index, out: &mut Outbox, now: &Now) -> u32 {
-        let attempt = self.failures.begin_attempt(index);
+        let Some(attempt) = self.failures.begin_attempt(index) else { return 1 };
         // A job that was only deferred runs for the first time.
         self.retries += u64::from(attempt > 1);
         out.tell(&Event::new(EventKind::Retried, index).attempt(attempt), now);
@@ -205,6 +185,7 @@ impl FailedJobs {
             return Err(failure);
         }
         at.out.turn = true;
+        at.out.pass(index);
         self.outlived(index, at.window);
         self.quarantine.no_suspect(index, at.window);
         self.records.note_parked(index, attempt, &failure.text, &self.failures, at);
@@ -218,6 +199,7 @@ impl FailedJobs {
     pub(super) fn redrive_failed(&mut self, index: Index, attempt: u32, text: &str, put_back: bool, at: &mut Ctx<'_>) {
         self.failed += 1;
         self.failures.forget(index);
+        at.out.pass(index);
         self.outlived(index, at.window);
         self.quarantine.no_suspect(index, at.window);
         match self.records.is_parked(index) {
@@ -231,6 +213,7 @@ impl FailedJobs {
 
     /// Updates the record of a redriven job whose effects cannot be written.
     pub(super) fn redrive_refused(&mut self, index: Index, attempt: u32, text: &str, at: &mut Ctx<'_>) {
+        at.out.pass(index);
         self.records.stay(index);
         self.records.note_parked(index, attempt, text, &self.failures, at);
         at.tell(&Event::new(EventKind::RedriveFailed, index).attempt(attempt).error(text));
@@ -318,6 +301,7 @@ impl FailedJobs {
         // A redriven job in flight goes on, and finds no record to update at its end.
         if at.window.handle_withdrawn(index) {
             self.failures.forget_redriven(index);
+            at.out.pass(index);
         }
         self.remove_record(index, at);
         true
@@ -329,6 +313,7 @@ impl FailedJobs {
             return;
         }
         let attempts = self.failures.forget_redriven(index);
+        at.out.pass(index);
         let error = "the source no longer has this job, so it did not run once more";
         self.outlived(index, at.window);
         self.quarantine.no_suspect(index, at.window);
@@ -346,6 +331,7 @@ impl FailedJobs {
         self.forget_records(&(index..=index), at);
         self.quarantine.no_suspect(index, at.window);
         at.out.turn = true;
+        at.out.pass(index);
         if has_run {
             at.tell(&Event::new(EventKind::Gone, index).attempt(attempt));
         }
@@ -427,15 +413,4 @@ fn is_without_runtime(failure: &Caught) -> bool {
 /// the next life, too.
 fn is_put_back(failure: &Caught, window: &Window) -> bool {
     window.is_stopping() && failure.verdict == Verdict::Retry && !is_without_runtime(failure)
-}
-
-/// Reports that the previous life died. The precautions may outlast lives that ended well.
-fn tell_of_death(recovered: &Recovered, at: &mut Ctx<'_>) {
-    let Some((last, _)) = recovered.careful.filter(|_| recovered.died) else { return };
-    let suspects = recovered.jobs.iter().filter(|job| job.suspect).count();
-    let text = match suspects {
-        0 => format!("jobs up to {last} may have been in flight"),
-        _ => format!("jobs up to {last} may have been in flight; jobs that run alone: {suspects}"),
-    };
-    at.tell(&Event::new(EventKind::Died, at.window.lowest_undone()).error(&text));
 }

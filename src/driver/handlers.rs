@@ -5,6 +5,7 @@ mod batches;
 pub(crate) mod control;
 mod explain;
 mod handing_out;
+mod keys;
 mod news;
 mod observing;
 mod ordered;

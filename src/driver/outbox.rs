@@ -22,6 +22,8 @@ pub(crate) struct Outbox {
     pub(super) waiters: bool,
     /// True if a job was passed, so the next turn at the sink may belong to a waiting result.
     pub(super) turn: bool,
+    /// Jobs that are over, so that their keys are free, if jobs of one key run in order.
+    pub(super) passed: Option<Vec<Index>>,
 }
 
 impl Outbox {
@@ -31,6 +33,11 @@ impl Outbox {
         if event.kind.is_heard() {
             self.telling.push(now.get(), event);
         }
+    }
+
+    /// Notes that a job is over: done for good, parked, or gone.
+    pub(super) fn pass(&mut self, index: Index) {
+        self.passed.iter_mut().for_each(|passed| passed.push(index));
     }
 
     pub(super) fn is_observed(&self) -> bool {

@@ -14,10 +14,12 @@ pub(crate) struct Prefetch {
     new: Option<Box<dyn Payloads>>,
     /// The weights of the new jobs.
     weights: Weights,
-    /// Failed jobs that were read again, with their weights.
+    /// Failed jobs that were read again, and jobs behind others, with their weights.
     again: BTreeMap<Index, (Box<dyn Payloads>, usize)>,
     /// The weight of all of them.
     bytes: usize,
+    /// The weight of the jobs behind others.
+    behind: usize,
     /// The weight at which reading stops.
     limit: usize,
     /// The expected weight of the next job; `None` before the first read.
@@ -29,23 +31,43 @@ pub(crate) struct Prefetch {
 /// A read run, some of whose jobs are kept.
 #[derive(Default)]
 pub(super) struct Sorted {
-    /// Numbers of consecutive jobs, each with whether they are kept.
-    runs: Vec<(usize, bool)>,
-    /// The weights of the kept jobs.
+    /// Numbers of consecutive jobs, each with what becomes of them.
+    runs: Vec<(usize, Kept)>,
+    /// The weights of the jobs kept as new ones.
     weights: Weights,
+    /// The weight of the jobs kept behind others.
+    behind: usize,
+}
+
+/// What becomes of the value of a job that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// It is the next new job.
+    New,
+    /// It waits behind another job.
+    Behind { index: Index, weight: usize },
+    /// It is not needed, or there is no room for it.
+    No,
 }
 
 impl Sorted {
     /// Adds the next job.
     #[inline]
-    pub(super) fn push(&mut self, is_kept: bool, weight: usize) {
-        if is_kept {
-            self.weights.push(1, weight);
+    pub(super) fn push(&mut self, kept: Kept, weight: usize) {
+        match kept {
+            Kept::New => self.weights.push(1, weight),
+            Kept::Behind { weight, .. } => self.behind = self.behind.saturating_add(weight),
+            Kept::No => {}
         }
         match self.runs.last_mut() {
-            Some((jobs, last)) if *last == is_kept => *jobs += 1,
-            _ => self.runs.push((1, is_kept)),
+            Some((jobs, last)) if *last == kept => *jobs += 1,
+            _ => self.runs.push((1, kept)),
         }
+    }
+
+    /// Returns the weight of the jobs kept behind others.
+    pub(super) fn behind(&self) -> usize {
+        self.behind
     }
 }
 
@@ -63,11 +85,11 @@ impl Prefetch {
 
     /// Adds the new jobs that are kept. The others stay in `read`.
     pub(super) fn add_sorted(&mut self, read: &mut dyn Payloads, sorted: Sorted) {
-        for (jobs, is_kept) in sorted.runs {
-            if is_kept {
-                self.append(read, jobs);
-            } else {
-                read.pass(jobs);
+        for (jobs, kept) in sorted.runs {
+            match kept {
+                Kept::New => self.append(read, jobs),
+                Kept::Behind { index, weight } => self.add_behind(index, read, weight),
+                Kept::No => read.pass(jobs),
             }
         }
         self.weigh(sorted.weights);
@@ -93,6 +115,26 @@ impl Prefetch {
     pub(super) fn add_again(&mut self, index: Index, read: &mut dyn Payloads, weight: usize) {
         self.bytes = self.bytes.saturating_add(weight);
         self.again.insert(index, (read.split_first(1), weight));
+    }
+
+    /// True if the values of jobs behind others may weigh this much more. They take half of the
+    /// memory at most: the rest is for jobs that may start.
+    pub(super) fn has_room_behind(&self, weight: usize) -> bool {
+        self.behind.saturating_add(weight) <= self.limit / 2
+    }
+
+    /// Adds a job behind another one, the first of those that were read.
+    pub(super) fn add_behind(&mut self, index: Index, read: &mut dyn Payloads, weight: usize) {
+        self.behind = self.behind.saturating_add(weight);
+        self.add_again(index, read, weight);
+    }
+
+    /// Notes that a job waits behind no other one any more. Returns false if its value was not
+    /// kept.
+    pub(super) fn no_longer_behind(&mut self, index: Index) -> bool {
+        let weight = self.again.get(&index).map(|(_, weight)| *weight);
+        self.behind -= weight.unwrap_or(0);
+        weight.is_some()
     }
 
     /// Hands out the first new job, to be [taken](Self::take) next.
@@ -214,11 +256,26 @@ mod tests {
             let (mut abcde, mut sorted) = (read("abcde"), Sorted::default());
             [(true, 1), (false, 10), (true, 100), (true, 1000)]
                 .iter()
-                .for_each(|(kept, weight)| sorted.push(*kept, *weight));
+                .for_each(|(kept, weight)| sorted.push(if *kept { Kept::New } else { Kept::No }, *weight));
             jobs.add_sorted(&mut *abcde, sorted);
             assert_eq!((jobs.bytes, [(); 2].map(|()| abcde.pop_first())), (bytes, [Some('e'), Some('b')]));
             assert_eq!(kept.map(|_| jobs.take(None)), kept.map(Some));
         }
+    }
+
+    #[test]
+    fn jobs_behind_others_take_half_of_the_memory() {
+        let (mut jobs, mut abc, mut sorted) = (Prefetch::new(1000), read("abc"), Sorted::default());
+        sorted.push(Kept::New, 100);
+        sorted.push(Kept::Behind { index: 1, weight: 300 }, 300);
+        assert_eq!(sorted.behind(), 300);
+        sorted.push(Kept::No, 300);
+        jobs.add_sorted(&mut *abc, sorted);
+        assert_eq!((jobs.bytes, jobs.behind, jobs.has_again(1), jobs.has_again(2)), (400, 300, true, false));
+        assert!(jobs.has_room_behind(200) && !jobs.has_room_behind(201));
+        assert!(jobs.no_longer_behind(1) && !jobs.no_longer_behind(2));
+        jobs.hand_out_again(1);
+        assert_eq!((jobs.take(Some(1)), jobs.bytes, jobs.behind), (Some('b'), 100, 0));
     }
 
     #[test]

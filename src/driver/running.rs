@@ -1,6 +1,6 @@
 //! The jobs that are handed out, and the code that runs them.
 
-use super::{failed_jobs::Failures, flights::Flights};
+use super::{failed_jobs::Failures, flights::Flights, keys::Keys};
 use crate::base::{Index, sync::Arc};
 use crate::run::{Delivery, OnJobDone};
 use crate::window::{Window, batches::Next};
@@ -19,6 +19,8 @@ pub(crate) struct Running {
     pub(super) has_tray: bool,
     /// The tray stays empty before this job: there were too few in a row.
     pub(super) tray_from: Index,
+    /// The keys, if jobs of one key run in order.
+    pub(super) keys: Option<Box<Keys>>,
     /// The batches, if jobs run in batches.
     pub(super) batches: Option<Box<BatchSettings>>,
 }

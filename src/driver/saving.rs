@@ -50,18 +50,19 @@ impl Saving {
     }
 
     /// Hurries the save if something waits for it, so that it skips the pace and the back-off. A
-    /// failing store is hurried only at the end. Returns true if the save is hurried now.
+    /// failing store is hurried only at the end. `keys_wait`: jobs could start if the save freed
+    /// their keys. Returns true if the save is hurried now.
     #[inline]
-    pub(super) fn hurries(&mut self, window: &Window) -> bool {
-        self.under_way.since.is_some() && !self.under_way.hurried && self.hurry(window)
+    pub(super) fn hurries(&mut self, window: &Window, keys_wait: bool) -> bool {
+        self.under_way.since.is_some() && !self.under_way.hurried && self.hurry(window, keys_wait)
     }
 
     #[inline]
-    fn hurry(&mut self, window: &Window) -> bool {
+    fn hurry(&mut self, window: &Window, keys_wait: bool) -> bool {
         let fails = self.under_way.error.is_some();
         let last = window.is_stopping() && window.in_flight() == 0 && fails;
         let writes = || self.writing.as_ref().is_some_and(|writing| writing.writes_at_once());
-        self.under_way.hurried = last || !fails && (window.awaits_save() || writes());
+        self.under_way.hurried = last || !fails && (window.awaits_save() || keys_wait || writes());
         self.under_way.hurried
     }
 

@@ -168,6 +168,7 @@ impl Writing {
                 failed_jobs.failures.forget(*index);
             }
             failed_jobs.quarantine.no_suspect(*index, at.window);
+            at.out.pass(*index);
         }
         self.fit(at.window, at.out);
         batch.len()

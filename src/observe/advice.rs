@@ -161,6 +161,7 @@ pub(super) mod tests {
             saves: 9,
             absent: 0,
             parked: 0,
+            behind: 0,
             oldest: None,
             unprocessed: last_processed.map_or(40, |last| last + 1),
         }

@@ -72,6 +72,7 @@ struct Metrics {
     in_flight: Gauge,
     done_ahead: Gauge,
     parked: Gauge,
+    behind: Gauge,
     /// The verdict on what the watermark waits for.
     movement: Gauge,
     /// The verdict on the parked jobs.
@@ -111,6 +112,7 @@ impl Metrics {
                 in_flight: gauge("waterline_in_flight", "Jobs that were handed to a worker and not reported."),
                 done_ahead: gauge("waterline_done_ahead", "Jobs that finished above the watermark."),
                 parked: gauge("waterline_parked", "Jobs that are parked."),
+                behind: gauge("waterline_behind", "Jobs that are read and wait for an earlier one of their key."),
                 movement: verdict("movement"),
                 left_over: verdict("parked"),
                 attempt_seconds: recorder
@@ -130,6 +132,7 @@ impl Metrics {
         self.in_flight.set(as_f64(status.processing as u64));
         self.done_ahead.set(as_f64(status.done_ahead));
         self.parked.set(as_f64(status.parked));
+        self.behind.set(as_f64(status.behind));
         let advice = status.advice();
         let verdict = |of: fn(&str) -> bool| as_f64(Advice::worst_of(&advice, of) as u64);
         self.movement.set(verdict(|reason| reason != "parked"));

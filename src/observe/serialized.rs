@@ -7,7 +7,7 @@ use serde::ser::{Serialize, Serializer};
 // The lag is unknown without a head.
 fields!(Status, of: state, head, last_processed, lag = of.head.map(|_| of.lag()), next, processing, done_ahead,
     unsaved, blocked = of.blocked.word(), source_fails_for = of.source_fails_for.map(long), ended_upstream, done,
-    failed, retries, saves, absent, parked, oldest, source, text = of.to_string());
+    failed, retries, saves, absent, parked, behind, oldest, source, text = of.to_string());
 
 fields!(Attempt, of: index, attempt, elapsed = long(of.elapsed));
 

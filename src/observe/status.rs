@@ -130,6 +130,9 @@ pub struct Status {
     /// The parked jobs, including those of earlier lives: see
     /// [`OnExhausted::Park`](crate::OnExhausted::Park).
     pub parked: u64,
+    /// The jobs that are read and wait for an earlier one of their key: see
+    /// [`Builder::ordered_by`](crate::Builder::ordered_by).
+    pub behind: u64,
     /// The oldest attempt in flight, or `None` if no job is in flight. If it has run for hours, it
     /// is stuck, even if the watermark does not wait for it yet.
     ///
@@ -169,6 +172,16 @@ pub struct Attempt {
     /// The time since it began, to within a tick of the system's timer (1 to 16 ms). With
     /// [`start_ordered`](crate::Builder::start_ordered) the time starts anew for the sink.
     pub elapsed: Duration,
+}
+
+/// A key for which jobs wait, as [`Handle::busiest_key`](crate::Handle::busiest_key) returns it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BusyKey {
+    /// The job that has the key: it runs, waits for a retry, or is not written yet.
+    pub index: Index,
+    /// The jobs that wait behind it.
+    pub behind: u64,
 }
 
 impl Status {

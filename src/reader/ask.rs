@@ -1,6 +1,6 @@
 //! What the source is asked for, and what it answers.
 
-use super::{payloads::Payloads, weights::Weights};
+use super::{keys::Key, payloads::Payloads, weights::Weights};
 use crate::base::{Index, caught::Caught};
 use crate::source::{Steps, next_of};
 use std::num::NonZero;
@@ -34,6 +34,8 @@ pub(crate) struct Fetched {
     /// The gaps between and behind the jobs; empty if there are none.
     pub(crate) steps: Steps,
     pub(crate) weights: Weights,
+    /// The keys of the jobs; empty if there is no order by key.
+    pub(crate) keys: Vec<Option<Key>>,
     /// Why there are no more jobs.
     pub(crate) then: Then,
     /// True if the call took less time than waking a thread.

@@ -194,7 +194,8 @@ impl Fetched {
     /// An answer that brings nothing.
     pub(super) fn nothing(then: Then, ended: Instant) -> Self {
         let (jobs, weights) = (<dyn Payloads>::new(Vec::<()>::new()), Weights::default());
-        Self { jobs, steps: Steps::default(), weights, then, quick: false, ended, failures: Vec::new() }
+        let (steps, keys, failures) = (Steps::default(), Vec::new(), Vec::new());
+        Self { jobs, steps, weights, keys, then, quick: false, ended, failures }
     }
 
     #[cfg(feature = "tokio")]

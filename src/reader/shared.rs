@@ -1,6 +1,7 @@
 //! The source as the reader and the workers call it: each call is guarded, timed, and taken apart.
 
 use super::ask::{Ask, Fetched, Then};
+use super::keys::{Key, KeyOf};
 #[cfg(feature = "tokio")]
 use super::port::ReadFuture;
 use super::port::{Look, ReadRuns, Reply, Source};
@@ -10,15 +11,17 @@ use crate::base::guard::{drop_guarded, guarded};
 use crate::base::sync::Arc;
 use crate::base::sync::Mutex;
 use crate::base::{BoxError, Error, Index, clock::Clock, time};
-use crate::source::{Gate, Jobs, Sparse};
+use crate::source::{Gate, Jobs, Sparse, Steps};
 use std::time::{Duration, Instant};
 
 /// Reading a run in less time than this is worth no second thread: waking one takes as long.
 const QUICK: Duration = Duration::from_micros(20);
 
 /// The source, called by one thread at a time.
-pub(crate) struct SharedSource<J> {
+pub(crate) struct SharedSource<J: Jobs> {
     jobs: J,
+    /// Makes the keys of jobs, if jobs of one key run in order.
+    key: Option<KeyOf<J::Job>>,
     clock: Clock,
     /// Held by each call but several reads at once.
     turn: Mutex<()>,
@@ -26,7 +29,12 @@ pub(crate) struct SharedSource<J> {
 
 impl<J: Jobs> SharedSource<J> {
     pub(crate) fn new(jobs: J, clock: Clock) -> Self {
-        Self { jobs, clock, turn: Mutex::new(()) }
+        Self { jobs, key: None, clock, turn: Mutex::new(()) }
+    }
+
+    /// Makes a key for each job that is read.
+    pub(crate) fn by_key(self, key: Option<KeyOf<J::Job>>) -> Self {
+        Self { key, ..self }
     }
 }
 
@@ -94,9 +102,11 @@ impl<J: Jobs> SharedSource<J> {
 
     /// Takes an answer apart. `Then::Missing` is not certain: the source may begin above.
     fn fetched(&self, ask: Ask, read: Sparse<J::Job>, outcome: Result<(), BoxError>, ended: Instant) -> Fetched {
-        let (jobs, steps, surplus, fault) = read.into_parts();
+        let (mut jobs, mut steps, surplus, fault) = read.into_parts();
         let outcome = outcome.and(fault.map_or(Ok(()), |fault| Err(fault.into())));
         surplus.into_iter().for_each(drop_guarded);
+        let mut keys = Vec::new();
+        let outcome = outcome.and(self.make_keys(&mut jobs, &mut steps, &mut keys));
         let (weights, outcome) = match guarded(|| Ok(jobs.iter().map(|job| self.jobs.weight(job)).collect())) {
             Ok(weights) => (weights, outcome),
             // The jobs are sound; only their weights are missing, so the source fails.
@@ -115,7 +125,27 @@ impl<J: Jobs> SharedSource<J> {
             },
         };
         let (jobs, failures) = (<dyn Payloads>::new(jobs), Vec::new());
-        Fetched { jobs, steps, weights, then, quick: false, ended, failures }
+        Fetched { jobs, steps, weights, keys, then, quick: false, ended, failures }
+    }
+
+    /// Makes the keys of the jobs. The first one whose key cannot be made ends the answer.
+    fn make_keys(
+        &self,
+        jobs: &mut Vec<J::Job>,
+        steps: &mut Steps,
+        keys: &mut Vec<Option<Key>>,
+    ) -> Result<(), BoxError> {
+        let Some(key) = &self.key else { return Ok(()) };
+        keys.reserve(jobs.len());
+        let made = guarded(|| {
+            jobs.iter().for_each(|job| keys.push(key(job)));
+            Ok(())
+        });
+        if made.is_err() {
+            jobs.drain(keys.len()..).for_each(drop_guarded);
+            steps.cut(keys.len());
+        }
+        made
     }
 }
 

@@ -27,6 +27,8 @@ pub(crate) enum Mode {
 pub(crate) struct Asked {
     /// True if the jobs are futures. Workers only begin them, and serve the sink.
     pub(crate) futures: bool,
+    /// True if the jobs of one key run in order.
+    pub(crate) by_key: bool,
     pub(crate) threads: Option<usize>,
     pub(crate) max_effects: Option<usize>,
     pub(crate) max_unwritten: Option<u64>,
@@ -53,6 +55,9 @@ impl Mode {
         check_supported("max_effects", asked.max_effects.is_none() || has_effects, why)?;
         let why = "max_unwritten is only for `start_writing`, also with futures; here no job waits to be written: leave it out";
         check_supported("max_unwritten", asked.max_unwritten.is_none() || self == Self::Writing, why)?;
+        let in_batches = matches!(self, Self::Batched | Self::BatchedTransactional);
+        let why = "ordered_by is not for batches, whose jobs run together: leave it out, or start the jobs one by one";
+        check_supported("ordered_by", !(asked.by_key && in_batches), why)?;
         let mut settings = Settings { threads: None, effects: None, unwritten: None };
         match self {
             Self::Direct | Self::Ordered | Self::Batched => {}

@@ -42,6 +42,11 @@ struct List {
 }
 
 impl Steps {
+    /// Forgets what comes after the job behind this many.
+    pub(crate) fn cut(&mut self, jobs: usize) {
+        self.0.iter_mut().for_each(|list| list.all.retain(|(before, _)| *before <= jobs));
+    }
+
     /// Makes an answer begin with `at`, above its first index. False if a job is there before.
     pub(crate) fn begin_at(&mut self, at: Index) -> bool {
         let Some(list) = &mut self.0 else { return false };

@@ -18,8 +18,8 @@ impl Window {
         waiting
     }
 
-    /// Moves `next` and `read` past the jobs that were done, or had failed, in an earlier life. The
-    /// failed ones that were passed may be retried.
+    /// Moves `next` and `read` past the jobs that were done, or had failed, in an earlier life, and
+    /// past those behind others. The failed ones that were passed may be retried.
     #[cold]
     pub(super) fn pass_held(&mut self) {
         while self.held.remove(&self.next) {
@@ -42,7 +42,8 @@ impl Window {
     /// Returns one past the highest index that may be retried.
     #[inline]
     pub(super) fn tried_again_below(&self) -> Index {
-        self.closed_from().min(self.held_from(0))
+        let end = self.stop_at.map_or(Index::MAX, |last| last.saturating_add(1));
+        self.closed_from().min(self.held_from(0)).min(end)
     }
 
     /// Lets only this waiting job start, once it is [due](Self::handle_due) and nothing else is in

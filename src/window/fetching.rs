@@ -67,8 +67,9 @@ impl Window {
     fn take_in(&mut self, count: u64) {
         match self.fetch.take() {
             Some(Fetch::New) => {
-                self.unstarted += count - self.ahead.restored_within(self.read, self.read + count);
-                self.read += count;
+                let (start, end) = (self.read, self.read + count);
+                self.unstarted += count - self.ahead.restored_within(start, end) - self.behind_within(start, end);
+                self.read = end;
                 self.pass_restored();
             }
             Some(Fetch::Again) => {

@@ -33,7 +33,8 @@ impl Window {
                 // Below `read` are jobs done in an earlier life.
                 let (start, end) = (self.read.max(*jobs.start()), jobs.end() + 1);
                 if start < end {
-                    self.unstarted += end - start - self.ahead.restored_within(start, end);
+                    let elsewhere = self.ahead.restored_within(start, end) + self.behind_within(start, end);
+                    self.unstarted += end - start - elsewhere;
                     self.read = end;
                     self.pass_restored();
                 }

@@ -64,7 +64,7 @@ impl Window {
     /// True if the source has an unread job that may start and is not known to be missing.
     #[inline]
     pub fn has_unread(&self) -> bool {
-        self.hold == Hold::No && self.read < self.bound()
+        self.hold == Hold::No && !self.crowded && self.read < self.bound()
     }
 
     pub fn unread_from(&self) -> Index {
@@ -110,7 +110,7 @@ impl Window {
     }
 
     /// Returns the number of jobs above the watermark that were started, in this life or an earlier
-    /// one: they run, wait for a retry, or are done ahead.
+    /// one: they run, wait for a retry, or are done ahead. Jobs behind others count, too.
     pub fn size(&self) -> u64 {
         self.next - self.saved + self.ahead.beyond() + self.held.len() as u64
     }

@@ -59,6 +59,15 @@ pub(crate) enum Choice {
     Together,
     /// A due job that was not read waits for another back-off.
     PutBack(u8),
+    /// The fetch under way returns all its jobs. Each new one waits behind another one if its turn
+    /// among eight has a bit.
+    Behind(u8),
+    /// A read job that ran before waits behind another one.
+    BehindAgain(u8),
+    /// A job no longer waits behind another one.
+    Ready(u8),
+    /// Too many jobs wait behind others, or no longer do.
+    Crowded(bool),
     /// At most this many new jobs begin in a row, and those with a bit, in turn, are done at once.
     InARow(u8, u8),
     /// The save that is due is being written.
@@ -164,6 +173,9 @@ impl Trial {
             Choice::Redrive(pick) => self.redrive(pick),
             Choice::Withdraw(pick) => self.withdraw(pick),
             Choice::PutBack(pick) => self.put_back(pick),
+            Choice::Behind(turns) => self.end_fetch_behind(turns),
+            Choice::BehindAgain(pick) => self.behind_again(pick),
+            Choice::Ready(pick) => self.ready(pick),
             saving @ (Choice::Saving | Choice::Saved | Choice::Revoke(_) | Choice::SaveAbandoned) => self.save(saving),
             other => self.steer(other),
         }
@@ -187,6 +199,10 @@ impl Trial {
             Choice::Full(full) => {
                 self.window.set_full(full);
                 self.model.full = full;
+            }
+            Choice::Crowded(crowded) => {
+                self.window.set_crowded(crowded);
+                self.model.crowded = crowded;
             }
             Choice::StopAt(by) => {
                 let index = self.model.base().saturating_add(u64::from(by)).saturating_sub(5).min(Index::MAX - 1);
@@ -329,7 +345,7 @@ impl Trial {
         assert_eq!(model.finished, model.drained() || model.finished, "promise 6: the end is reached");
         assert_eq!(model.announced, model.base(), "everything saved is announced");
         let reads = model.fetch.is_some() || model.stopping || model.finished;
-        let new = model.hold.is_none() && model.starved() && model.may_start(model.unread());
+        let new = model.hold.is_none() && !model.crowded && model.starved() && model.may_start(model.unread());
         let again = model.first_of(&model.due).is_some() && model.first_of(&model.retries_read).is_none();
         assert!(reads || !new && !again, "what may start is read, unless another job can start");
     }
@@ -354,6 +370,7 @@ impl Trial {
         assert_eq!(window.gaps_within(base, Index::MAX) as usize, model.found.range(base..).count());
         assert_eq!(window.lowest_undone(), model.lowest_undone());
         assert_eq!(window.next(), model.next());
+        assert_eq!(window.unstarted as usize, model.read.len());
         let restored = model.restored.range(base..).filter(|i| !model.started.contains(i)).count();
         let failed = model.held.range(base..).count();
         assert_eq!(window.size() as usize, model.started.range(base..).count() + restored + failed);
@@ -370,6 +387,7 @@ impl Trial {
     pub(crate) fn settle(mut self) {
         self.choose(Choice::Pause(false));
         self.choose(Choice::Full(false));
+        self.choose(Choice::Crowded(false));
         self.choose(Choice::Together);
         self.choose(Choice::Gate(u8::MAX));
         let head = self.model.head;

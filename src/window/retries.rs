@@ -75,6 +75,8 @@ forward! {
     withdraw(index: Index) -> bool;
     take(index: Index) -> bool;
     due(index: Index, reach: Startable<'_>) -> bool;
+    ready(index: Index, reach: Startable<'_>) -> bool;
+    read_waits(index: Index) -> bool;
     seek_missing(reach: Startable<'_>);
     #[inline]
     reach(reach: Startable<'_>);
@@ -135,6 +137,21 @@ impl Queues {
         self.due.insert(index, self.next_place, reach);
         self.next_place += 1;
         true
+    }
+
+    /// Makes a waiting job one that is read. Returns false if it does not wait.
+    fn ready(&mut self, index: Index, reach: Startable<'_>) -> bool {
+        let waits = self.waiting.remove(&index);
+        if waits {
+            self.read.insert(index, self.next_place, reach);
+            self.next_place += 1;
+        }
+        waits
+    }
+
+    /// Makes a read job wait. Returns false if it is not read, or may not start.
+    fn read_waits(&mut self, index: Index) -> bool {
+        self.read.remove(index).is_some() && self.waiting.insert(index)
     }
 
     /// Makes the missing jobs due after a look at the source, which may have them now.

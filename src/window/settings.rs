@@ -25,6 +25,7 @@ impl Window {
     /// and nothing above it runs. Of several calls, the lowest index holds.
     pub fn stop_at(&mut self, index: Index) {
         self.stop_at = Some(self.stop_at.map_or(index, |earlier| earlier.min(index)));
+        self.retries.reach(reach!(self));
     }
 
     /// Sets the gate: a job that was never started may start only below this index. 0 closes the

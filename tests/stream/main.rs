@@ -13,6 +13,7 @@ mod futures;
 mod gaps;
 mod gates;
 mod hostile;
+mod keys;
 mod looks;
 mod modes;
 #[cfg(unix)]

@@ -4,7 +4,7 @@ use common::modes::{Attempt, Home, InDatabase, InStore, Mode};
 use common::*;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -45,6 +45,8 @@ macro_rules! in_each_mode {
 
 in_each_mode! {
     promise_01_random_lives_do_each_job_once: random_lives;
+    jobs_of_a_key_run_in_order_through_random_lives: random_keys,
+        not in Mode::Batched | Mode::BatchedTransactional, since "jobs of a batch run together";
     promise_02_all_slots_are_used_and_no_more: slots;
     promise_09_failed_attempts_leave_one_trace: failed_attempts;
     promise_05_the_last_failure_halts_a_life: halt;
@@ -127,6 +129,82 @@ fn random_lives(home: &impl Home) {
     }
     home.assert_done(0..JOBS);
     assert_in_order(home);
+}
+
+/// What the jobs of each key do.
+#[derive(Default)]
+struct KeyUse {
+    running: BTreeMap<u64, Index>,
+    /// The job that first succeeded last.
+    highest: BTreeMap<u64, Index>,
+    /// What is against the order. A job that panicked would only run again.
+    wrong: Vec<String>,
+}
+
+/// Lives with failures, parked jobs that run once more, stops and other limits.
+fn random_keys(home: &impl Home) {
+    const JOBS: u64 = 120;
+    let mut random = fastrand::Rng::with_seed(seed());
+    let kind = random.u8(..5);
+    let key_of = move |index: Index| match kind {
+        0 => Some(0),
+        1 => Some(index % 7),
+        2 => Some(index.trailing_zeros().into()),
+        3 => Some(index),
+        _ => (!index.is_multiple_of(3)).then_some(index % 5),
+    };
+    let (uses, parks) = (Arc::new(Mutex::new(KeyUse::default())), random.bool());
+    let mut last = None;
+    let wrong = uses.clone();
+    while last != Some(JOBS - 1) || parks && !home.parked().is_empty() {
+        let (luck, uses) = (random.u64(..), uses.clone());
+        let ahead = if random.bool() { random.u64(1..30) } else { u64::MAX };
+        let mut builder = home.builder(JOBS).max_processing(random.usize(1..7)).max_search_ahead(ahead);
+        if parks {
+            builder = builder.on_exhausted(OnExhausted::Park { budget: JOBS });
+        }
+        let run = move |job: &Attempt<'_>| {
+            let mut random = fastrand::Rng::with_seed(luck ^ job.index ^ u64::from(job.attempt) << 32);
+            let Some(key) = key_of(job.index) else { return Ok(()) };
+            let note = |wrong: String| uses.lock().wrong.push(wrong);
+            let other = uses.lock().running.insert(key, job.index);
+            other.into_iter().for_each(|other| note(format!("jobs {other} and {} run at once", job.index)));
+            (0..random.u8(..4)).for_each(|_| rest());
+            let uses = &mut *uses.lock();
+            uses.running.remove(&key);
+            if random.u8(..6) == 0 {
+                return Err("by chance".into());
+            }
+            let highest = uses.highest.entry(key).or_insert(job.index);
+            // A parked job that runs once more comes after those behind it.
+            if !parks && *highest > job.index {
+                uses.wrong.push(format!("job {} runs after job {highest}", job.index));
+            }
+            *highest = job.index.max(*highest);
+            Ok(())
+        };
+        let builder = builder.retry(if parks { NOW.max_attempts(2) } else { NOW });
+        let consumer = home.start(builder.ordered_by(move |index| key_of(*index)), run).unwrap();
+        let handle = consumer.handle();
+        let end = last.map_or(0, |last| last + 1) + random.u64(1..60);
+        if parks && random.bool() {
+            handle.redrive_all().unwrap();
+        }
+        assert!(handle.wait_for(end.min(JOBS - 1), LONG), "{}", handle.status());
+        if parks {
+            let failed = handle.status().failed;
+            handle.redrive_all().unwrap();
+            until(&handle, "the parked jobs", |status| status.parked == 0 || status.failed > failed);
+        }
+        consumer.stop().unwrap();
+        last = home.last_processed();
+        assert!(home.seen().lock().twice.is_empty());
+        assert!(wrong.lock().wrong.is_empty(), "of keys {kind}: {:?}", wrong.lock().wrong);
+    }
+    home.assert_done(0..JOBS);
+    if !parks {
+        assert_in_order(home);
+    }
 }
 
 fn slots(home: &impl Home) {

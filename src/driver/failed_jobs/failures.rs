@@ -41,12 +41,14 @@ pub(crate) struct Failed {
     pub(crate) deferred: bool,
     /// True if it must not run in a batch with others, since it may make the batch fail.
     alone: bool,
+    /// True if it only waited behind another job.
+    fresh: bool,
 }
 
 impl Failed {
     fn new(attempt: u32, due: Instant, error: String, first: Option<u64>) -> Self {
-        let (running, deferred, alone) = (false, false, true);
-        Self { attempt, due, error, first, unread: None, in_vain: InVain::default(), running, deferred, alone }
+        let (running, deferred, alone, fresh) = (false, false, true, false);
+        Self { attempt, due, error, first, unread: None, in_vain: InVain::default(), running, deferred, alone, fresh }
     }
 
     /// True if the last read did not find it.
@@ -90,7 +92,7 @@ impl Failures {
         self.jobs.insert(index, Failed::new(attempt, due, text, None));
     }
 
-    /// Adds a job of an earlier life, which is due after a pause.
+    /// Adds a job of an earlier life, which is due after a pause once it is [armed](Self::arm).
     pub(in crate::driver) fn restore(
         &mut self,
         index: Index,
@@ -101,8 +103,26 @@ impl Failures {
         now: Instant,
     ) {
         // Without attempts it has not failed: it was in flight when the process died.
-        self.jobs.insert(index, Failed { alone: attempt > 0, ..Failed::new(attempt, now, text, first) });
-        self.wait_again(index, pause, now);
+        let failed = Failed::new(attempt, after(pause, now), text, first);
+        self.jobs.insert(index, Failed { alone: attempt > 0, ..failed });
+    }
+
+    /// Adds a job that waited behind another one, and whose value was not kept, unless it waits for
+    /// a back-off anyway. It is read again, and has not run.
+    pub(in crate::driver) fn wait_for_value(&mut self, index: Index, now: Instant) {
+        let waits = || "it waited behind another job of its key, and is read again".to_owned();
+        self.jobs.entry(index).or_insert_with(|| Failed {
+            alone: false,
+            fresh: true,
+            ..Failed::new(0, now, waits(), None)
+        });
+    }
+
+    /// Starts the back-off of a job, or what is left of it.
+    pub(in crate::driver) fn arm(&mut self, index: Index, now: Instant) {
+        let Some(failed) = self.jobs.get_mut(&index) else { return };
+        failed.due = failed.due.max(now);
+        self.timers.push(Reverse((failed.due, index)));
     }
 
     /// Makes a failed job wait for another pause.
@@ -117,12 +137,12 @@ impl Failures {
         self.jobs.remove(&index).map_or(0, |failed| failed.attempt)
     }
 
-    /// Begins the next attempt of this job, and returns its number.
-    pub(in crate::driver) fn begin_attempt(&mut self, index: Index) -> u32 {
-        self.jobs.get_mut(&index).map_or(1, |failed| {
-            failed.running = true;
-            failed.attempt.saturating_add(1)
-        })
+    /// Begins the next attempt of this job, and returns its number. `None` if it is the first one,
+    /// of a job that only waited behind another one.
+    pub(in crate::driver) fn begin_attempt(&mut self, index: Index) -> Option<u32> {
+        let failed = self.jobs.get_mut(&index)?;
+        failed.running = true;
+        (!failed.fresh).then_some(failed.attempt.saturating_add(1))
     }
 
     /// Forgets a job that has succeeded or has no attempt left.
@@ -222,7 +242,7 @@ mod tests {
                 && failures.has_waiting_up_to(7, |_| true)
                 && !failures.has_waiting_up_to(6, |_| true)
         );
-        assert_eq!(failures.begin_attempt(7), 2);
+        assert_eq!((failures.begin_attempt(7), failures.begin_attempt(8)), (Some(2), None));
         assert!(failures.waiting(7).is_none() && !failures.has_waiting_up_to(7, |_| true), "it runs");
         assert_eq!(failures.before_this_attempt(7).map(|failed| failed.error.as_str()), Some("refused"));
         failures.note(7, 2, "refused again".to_owned(), Duration::MAX, &Now::at(now));

@@ -206,7 +206,8 @@ impl Quarantine {
     }
 
     /// Returns the jobs to be recorded before they start, and adds them to the next save.
-    pub(super) fn next_records(&mut self, window: &mut Window) -> Vec<Index> {
+    /// `waits`: whether a job has a record of an earlier life, and waits for a retry.
+    pub(super) fn next_records(&mut self, window: &mut Window, waits: impl Fn(Index) -> bool) -> Vec<Index> {
         let most = window.limits().max_processing.saturating_mul(2).max(LEAST);
         let (next, head) = (window.next(), window.head());
         let last = window.ends_at().unwrap_or(Index::MAX).min(head.unwrap_or(0));
@@ -228,7 +229,9 @@ impl Quarantine {
                 if index > until || index >= below {
                     break;
                 }
-                new.push(index);
+                if !waits(index) {
+                    new.push(index);
+                }
                 recorded = index + 1;
             }
             if until < last && window.unstarted_from(recorded) > until {

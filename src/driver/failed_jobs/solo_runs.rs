@@ -18,7 +18,8 @@ impl FailedJobs {
         if let Some(index) = self.quarantine.next_alone(busy, at.window) {
             self.begin_turn(index, max_crashes, at);
         }
-        for index in self.quarantine.next_records(at.window) {
+        let failures = &self.failures;
+        for index in self.quarantine.next_records(at.window, |index| failures.waiting(index).is_some()) {
             self.note_start(index, 0, at);
         }
     }
@@ -140,7 +141,16 @@ mod tests {
                 let then = Then::Unasked;
                 let (jobs, steps) = (<dyn Payloads>::new(vec![(); jobs]), Steps::default());
                 core.fetched(
-                    Fetched { jobs, steps, weights, then, quick: false, ended: self.now, failures: Vec::new() },
+                    Fetched {
+                        jobs,
+                        steps,
+                        weights,
+                        keys: Vec::new(),
+                        then,
+                        quick: false,
+                        ended: self.now,
+                        failures: Vec::new(),
+                    },
                     &now,
                 );
                 return true;

@@ -5,7 +5,8 @@ use crate::base::wakers::Wakers;
 use crate::base::{Error, Index, config::ConfigError, guard::drop_guarded, time};
 use crate::driver::whole::CoreGuard;
 use crate::driver::{Driver, core::Core, end_condition::OutOfReach, reading::Bounding};
-use crate::observe::{status::Ended, status::Status, strip::Strip};
+use crate::observe::status::{BusyKey, Ended, Status};
+use crate::observe::strip::Strip;
 use crate::source::watermark::Watermark;
 use crate::window::Limits;
 use std::time::{Duration, Instant};
@@ -68,6 +69,11 @@ impl Driver {
 
     pub(crate) fn status(&self) -> Status {
         self.core.lock().status(&self.clock.when_asked())
+    }
+
+    pub(crate) fn busiest_key(&self) -> Option<BusyKey> {
+        let (index, behind) = self.core.lock().running.keys.as_ref()?.busiest()?;
+        Some(BusyKey { index, behind })
     }
 
     pub(crate) fn strip(&self, most: usize) -> Strip {

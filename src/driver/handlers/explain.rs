@@ -68,6 +68,7 @@ impl Core {
             saves: self.saving.saves,
             absent: window.absent(),
             parked: self.failed_jobs.records.parked,
+            behind: self.running.keys.as_ref().map_or(0, |keys| keys.behind()),
             oldest: self.oldest(now),
             source: self.reading.calls.numbers(again, now),
             unprocessed: window.lowest_unprocessed(),

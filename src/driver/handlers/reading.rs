@@ -4,14 +4,16 @@
 //! that would otherwise wait for the jobs reads them itself.
 
 mod gaps;
+mod taken_in;
 
 use crate::base::time::{self, Now};
 use crate::base::{BoxError, Error, Index, caught::Caught, guard::drop_guarded, sync::Arc};
 use crate::driver::calls::{InVain, after};
+use crate::driver::handlers::keys::with_keys;
 use crate::driver::reading::{Bounding, Caller, Surplus};
-use crate::driver::{Driver, core::Core, failed_jobs::Unread, prefetch::Sorted, watching::is_caught_up};
+use crate::driver::{Driver, core::Core, failed_jobs::Unread, watching::is_caught_up};
 use crate::observe::{Event, EventKind};
-use crate::reader::{Ask, Beyond, Due, Fetched, Look, Order, Outcome, Payloads, ReadPort, ReadRuns, Then, Weights};
+use crate::reader::{Ask, Beyond, Due, Fetched, Look, Order, Outcome, ReadPort, ReadRuns, Then};
 use crate::source::Gate;
 use crate::window::Window;
 use std::ops::RangeInclusive;
@@ -154,11 +156,10 @@ impl Core {
     /// Takes in the result of the fetch under way. Returns late jobs and used values, to drop.
     pub(crate) fn fetched(&mut self, fetched: Fetched, now: &Now) -> Surplus {
         let asked = self.reading.fetch.map_or(self.window.lowest_undone(), |run| run.first);
-        // A job that waits for a retry was handed out before, so this read is for its retry.
-        let again = self.failed_jobs.failures.waiting(asked).is_some();
+        let again = self.window.fetches_again();
         let next = fetched.next(asked);
         let brought = !fetched.is_empty();
-        let Fetched { mut jobs, steps, weights, then, quick, failures, .. } = fetched;
+        let Fetched { mut jobs, steps, weights, keys, then, quick, failures, .. } = fetched;
         self.tell_failures(&failures, now);
         if let Then::NotYet = then {
             self.reading.fetch = None;
@@ -184,11 +185,16 @@ impl Core {
         self.reading.prefetch.learn(jobs.len(), weights.total());
         // With gaps, the window is told of each part as it is taken in.
         let count = if steps.is_empty() { jobs.len() as u64 } else { 0 };
+        let mut behind = Vec::new();
         match (again, steps.is_empty()) {
-            (true, true) => self.take_in_again(run.first, &mut *jobs, weights),
-            (true, false) => self.take_in_again_with_gaps(run, &mut *jobs, &steps, weights, now),
-            (false, true) => self.take_in_new(run.first, &mut *jobs, weights),
-            (false, false) => self.take_in_new_with_gaps(run.first, &mut *jobs, &steps, weights, now),
+            (true, true) => behind = self.take_in_again(run.first, &mut *jobs, with_keys(weights, keys)),
+            (true, false) => {
+                behind = self.take_in_again_with_gaps(run, &mut *jobs, &steps, with_keys(weights, keys), now);
+            }
+            (false, true) => self.take_in_new(run.first, &mut *jobs, weights, keys, now),
+            (false, false) => {
+                self.take_in_new_with_gaps(run.first, &mut *jobs, &steps, with_keys(weights, keys), now);
+            }
         }
         match outcome {
             Outcome::Good => self.window.handle_fetched(count),
@@ -197,6 +203,7 @@ impl Core {
             Outcome::Failed if !again && pause.is_zero() => self.window.handle_fetched(count),
             Outcome::Failed => self.window.handle_unreadable(count),
         }
+        self.wait_behind(behind);
         if again {
             self.wait_for_again(next..=run.last, unread, pause, was_sound, now);
         } else {
@@ -258,13 +265,6 @@ impl Core {
         }
     }
 
-    fn take_in_again(&mut self, first: Index, jobs: &mut dyn Payloads, weights: Weights) {
-        for (index, weight) in (first..).zip(weights) {
-            self.reading.prefetch.add_again(index, jobs, weight);
-            self.failed_jobs.failures.was_read(index);
-        }
-    }
-
     /// Waits before the first unread new job is read again. No pause means no wait.
     fn wait_for_new(&mut self, unread: Option<Unread>, pause: Duration, now: &Now) {
         let waits = unread.is_some() && !pause.is_zero();
@@ -297,19 +297,6 @@ impl Core {
         self.failed_jobs.failures.not_read(next, unread, pause, now.get());
         self.reading.note |= !failed;
         self.out.reader = true;
-    }
-
-    /// Takes in new jobs. Drops those that an earlier life has done: they were read only because
-    /// they are between two undone jobs.
-    fn take_in_new(&mut self, start: Index, jobs: &mut dyn Payloads, weights: Weights) {
-        if !self.window.has_restored(start) {
-            return self.reading.prefetch.add(jobs, weights);
-        }
-        let mut sorted = Sorted::default();
-        for (index, weight) in (start..).zip(weights) {
-            sorted.push(!self.window.is_restored(index), weight);
-        }
-        self.reading.prefetch.add_sorted(jobs, sorted);
     }
 
     /// Notes that the source could not be asked for its head. Returns when it is asked again.

@@ -31,6 +31,9 @@ impl Core {
                 }
                 self.saving.done += 1;
                 self.window.handle_done(flight.index);
+                if self.running.keys.is_some() {
+                    self.done_by_key(flight.index);
+                }
                 if flight.again {
                     self.failed_jobs.failures.forget(flight.index);
                 }

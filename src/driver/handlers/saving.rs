@@ -42,6 +42,7 @@ impl Core {
         // The same critical section, so a job's effects and its completion are written together.
         self.out.effects.hand_over(effects);
         self.running.batches.iter_mut().for_each(|batches| batches.hand_over());
+        self.running.keys.iter_mut().for_each(|keys| keys.hand_over());
         self.failed_jobs.taken();
         let batch = self.saving.writing.as_ref().and_then(|writing| writing.batch());
         Some(Snapshot { last_processed, next, ahead, life: self.failed_jobs.life.take(), batch })
@@ -63,6 +64,7 @@ impl Core {
                 continue;
             }
             self.saving.done -= 1;
+            self.running.keys.iter_mut().for_each(|keys| keys.refused(index));
             // The window already counts a redriven job as done, outside of the save.
             let (failed_jobs, mut at) = self.failed_jobs(now);
             if failed_jobs.records.undo(index) {
@@ -121,6 +123,8 @@ impl Core {
         }
         self.out.effects.written();
         self.running.batches.iter_mut().for_each(|batches| batches.written());
+        let written = self.running.keys.as_mut().map(|keys| keys.written()).unwrap_or_default();
+        written.into_iter().for_each(|index| self.out.pass(index));
         self.window.set_full(self.out.effects.is_full());
         if self.tenancy.lost {
             self.abandon_save();

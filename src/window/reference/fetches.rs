@@ -2,6 +2,7 @@
 
 use super::{Choice, Trial, Window, model::Hold, nth};
 use crate::base::Index;
+use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
 impl Trial {
@@ -49,6 +50,44 @@ impl Trial {
         }
     }
 
+    /// Ends the fetch under way with all its jobs. Some of the new ones wait behind others.
+    pub(super) fn end_fetch_behind(&mut self, turns: u8) {
+        let new = self.model.fetch.clone().filter(|run| self.is_new(*run.start()));
+        let Some(run) = new else { return self.end_fetch(Choice::Fetched(u8::MAX)) };
+        self.model.fetch = None;
+        let (mut behind, mut read) = (Vec::new(), Vec::new());
+        for (turn, index) in run.clone().filter(|i| !self.model.restored.contains(i)).enumerate() {
+            if turns >> (turn % 8) & 1 == 1 { behind.push(index) } else { read.push(index) }
+        }
+        behind.iter().for_each(|index| self.window.handle_behind(*index));
+        self.window.handle_fetched(run.end() - run.start() + 1);
+        self.model.held.extend(&behind);
+        self.model.waiting.extend(behind);
+        self.model.read.extend(read);
+    }
+
+    pub(super) fn behind_again(&mut self, pick: u8) {
+        let model = &mut self.model;
+        let may = model.retries_read.iter().copied().filter(|index| model.reaches(*index)).collect();
+        let Some(index) = nth(&may, pick) else { return };
+        assert!(self.window.handle_behind_again(index));
+        assert!(!self.window.handle_behind_again(index), "it waits already");
+        model.retries_read.remove(&index);
+        model.waiting.insert(index);
+    }
+
+    /// Makes a waiting job one that is read.
+    pub(super) fn ready(&mut self, pick: u8) {
+        let Some(index) = nth(&self.model.waiting, pick) else { return };
+        assert!(self.window.handle_ready(index));
+        assert!(!self.window.handle_ready(index), "it waits no more");
+        let model = &mut self.model;
+        model.waiting.remove(&index);
+        model.retries_read.insert(index);
+        model.places.insert(index, model.next_place);
+        model.next_place += 1;
+    }
+
     /// Ends the back-off of a job, or the pause of a missing one.
     pub(super) fn end_pause(&mut self, pick: u8) {
         let waits = self.model.waiting.union(&self.model.missing).copied().collect();
@@ -72,7 +111,7 @@ impl Trial {
         let count = run.end() - run.start() + 1;
         if self.is_new(*run.start()) {
             assert_eq!(*run.start(), model.unread(), "new jobs are read in order, and done jobs are skipped");
-            assert_eq!(model.hold, None, "the source is left alone");
+            assert!(model.hold.is_none() && !model.crowded, "the source is left alone");
             assert!(model.alone != Some(*run.start()) || count == 1, "a missing job is asked for alone");
             assert!(!model.restored.contains(run.end()), "a done job is read");
             assert!(run.clone().all(|i| !model.held.contains(&i)), "a job that had failed is read as a new one");

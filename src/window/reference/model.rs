@@ -40,7 +40,7 @@ pub(super) struct Reference {
     pub(super) aside: BTreeSet<Index>,
     pub(super) done: BTreeSet<Index>,
     pub(super) waiting: BTreeSet<Index>,
-    /// The jobs that had failed when this life began.
+    /// The jobs that had failed when this life began, and those that were read behind others.
     pub(super) held: BTreeSet<Index>,
     /// The jobs that are done because they were parked.
     pub(super) parked: BTreeSet<Index>,
@@ -76,6 +76,8 @@ pub(super) struct Reference {
     pub(super) only: Option<Index>,
     pub(super) paused: bool,
     pub(super) full: bool,
+    /// True if too many jobs wait behind others.
+    pub(super) crowded: bool,
     pub(super) stopping: bool,
     pub(super) abandoned_save: bool,
     pub(super) finished: bool,
@@ -107,7 +109,7 @@ impl Reference {
         self.undone_from(self.read.last().map_or(next, |i| i + 1).max(next))
     }
 
-    /// True if a job had failed when this life began, and undone jobs below it have not started.
+    /// True if a job is held, and undone jobs below it have not started.
     pub(super) fn is_held(&self, index: Index) -> bool {
         self.held.contains(&index) && index >= self.next()
     }
@@ -177,7 +179,8 @@ impl Reference {
 
     /// True if the window lets a failed job with this index start.
     pub(super) fn reaches(&self, index: Index) -> bool {
-        self.is_in_window(index) && !self.is_held(index) || self.redriven.contains(&index)
+        let ends_below = self.stop_at.is_some_and(|last| index > last);
+        self.is_in_window(index) && !self.is_held(index) && !ends_below || self.redriven.contains(&index)
     }
 
     /// True if no read job can start, whatever else holds it.

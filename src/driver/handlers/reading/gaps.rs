@@ -2,7 +2,7 @@
 
 use crate::base::{Index, time::Now};
 use crate::driver::{core::Core, prefetch::Sorted};
-use crate::reader::{Ask, Payloads, Weights};
+use crate::reader::{Ask, Key, Payloads};
 use std::ops::RangeInclusive;
 
 /// A part of an answer: jobs, followed by a gap.
@@ -40,7 +40,7 @@ impl Core {
         first: Index,
         jobs: &mut dyn Payloads,
         steps: &[(usize, Index)],
-        mut weights: Weights,
+        mut all: impl Iterator<Item = (usize, Option<Key>)>,
         now: &Now,
     ) {
         let open_below = self.failed_jobs.quarantine.gate;
@@ -48,8 +48,9 @@ impl Core {
         let mut sorted = Sorted::default();
         for part in parts {
             if let Some(run) = part.indices() {
-                for (index, weight) in run.clone().zip(&mut weights) {
-                    sorted.push(!self.window.is_done(index), weight);
+                for (index, (weight, key)) in run.clone().zip(&mut all) {
+                    let kept = self.keep(index, weight, key, &sorted, now.get());
+                    sorted.push(kept, weight);
                 }
                 self.window.handle_part(run);
             }
@@ -57,6 +58,7 @@ impl Core {
                 let whole = self.window.handle_gap(gap.clone(), open_below);
                 let (failed_jobs, mut at) = self.failed_jobs(now);
                 failed_jobs.forget_records(&gap, &mut at);
+                self.forget_unread(&gap, now);
                 if !whole {
                     break;
                 }
@@ -66,21 +68,23 @@ impl Core {
     }
 
     /// Takes in failed jobs that were read again, and passes those that have become gaps. A
-    /// redriven job that is a gap stays parked.
+    /// redriven job that is a gap stays parked. Returns those that have to wait behind others.
     pub(super) fn take_in_again_with_gaps(
         &mut self,
         run: Ask,
         jobs: &mut dyn Payloads,
         steps: &[(usize, Index)],
-        mut weights: Weights,
+        mut all: impl Iterator<Item = (usize, Option<Key>)>,
         now: &Now,
-    ) {
+    ) -> Vec<Index> {
+        let mut behind = Vec::new();
         let parts = parts(run.first, jobs.len(), steps);
         for part in parts {
             if let Some(indices) = part.indices() {
-                for (index, weight) in indices.clone().zip(&mut weights) {
-                    self.reading.prefetch.add_again(index, jobs, weight);
-                    self.failed_jobs.failures.was_read(index);
+                for (index, (weight, key)) in indices.clone().zip(&mut all) {
+                    if self.take_in_again_one(index, weight, key, jobs) {
+                        behind.push(index);
+                    }
                 }
                 self.window.handle_part(indices);
             }
@@ -96,6 +100,7 @@ impl Core {
                 }
             }
         }
+        behind
     }
 }
 

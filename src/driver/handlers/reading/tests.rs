@@ -2,13 +2,22 @@ use super::*;
 use crate::base::{clock::Clock, retry::Retry};
 use crate::commit::changes::Changes;
 use crate::driver::{handlers::handing_out::Search, samples::ByHand};
-use crate::reader::SharedSource;
+use crate::reader::{Payloads, SharedSource, Weights};
 use crate::source::{MemoryJobs, Steps, watermark::Watermark};
 use crate::window::{Limits, Window};
 
 fn fetched(jobs: Vec<Index>, weights: Weights, then: Then) -> Fetched {
     let jobs = <dyn Payloads>::new(jobs);
-    Fetched { jobs, steps: Steps::default(), weights, then, quick: false, ended: Instant::now(), failures: Vec::new() }
+    Fetched {
+        jobs,
+        steps: Steps::default(),
+        weights,
+        keys: Vec::new(),
+        then,
+        quick: false,
+        ended: Instant::now(),
+        failures: Vec::new(),
+    }
 }
 
 /// A consumer with this many failed jobs, all of which are due again at once.
