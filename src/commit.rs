@@ -11,6 +11,7 @@ pub(crate) mod draft;
 pub(crate) mod intent;
 pub(crate) mod overlay;
 pub(crate) mod participant;
+pub(crate) mod prefixes;
 pub(crate) mod refusal;
 pub(crate) mod sealed;
 pub(crate) mod sql;

@@ -19,6 +19,7 @@ mod keys;
 mod launch;
 mod listeners;
 mod ordered;
+mod owns;
 mod recover;
 mod source;
 mod standby;

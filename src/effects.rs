@@ -8,10 +8,12 @@ use crate::commit::changes::{Changes, Home};
 use crate::kv::batch::LARGEST;
 use crate::log::{Codec, JobLog, commit::push_op};
 use crate::store::{Store, Table};
+use std::borrow::Cow;
 #[cfg(feature = "tokio")]
 use std::sync::atomic::{AtomicU64, Ordering};
 
 mod execute;
+mod replace;
 mod seek;
 mod write;
 
@@ -93,8 +95,8 @@ impl Effects {
     /// attempt or a write that was refused a change fails even if the closure then returns `Ok`.
     pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
         let (key, value) = (key.as_ref(), value.as_ref());
-        self.admit_row(table, key.len().saturating_add(value.len()))?;
-        Ok(self.changes.put(table.family().id, &[table.key_prefix(), key], value)?)
+        let prefix = self.admit_row(table, key.len().saturating_add(value.len()))?;
+        Ok(self.changes.put(table.family().id, &[&prefix, key], value)?)
     }
 
     /// Removes this key, if it exists.
@@ -103,8 +105,8 @@ impl Effects {
     /// The errors of [`put`](Self::put).
     pub fn delete(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<(), Error> {
         let key = key.as_ref();
-        self.admit_row(table, key.len())?;
-        Ok(self.changes.delete(table.family().id, &[table.key_prefix(), key])?)
+        let prefix = self.admit_row(table, key.len())?;
+        Ok(self.changes.delete(table.family().id, &[&prefix, key])?)
     }
 
     /// Removes all rows of this table as one range, at a cost that does not grow with the rows.
@@ -129,8 +131,8 @@ impl Effects {
     /// The errors of [`put`](Self::put).
     pub fn clear(&mut self, table: &Table) -> Result<(), Error> {
         // The record has two keys of this length.
-        self.admit_row(table, table.key_prefix().len())?;
-        Ok(self.changes.clear_prefix(table.family(), table.key_prefix())?)
+        let prefix = self.admit_row(table, table.name().len() + 1)?;
+        Ok(self.changes.clear_prefix(table.family(), &prefix)?)
     }
 
     /// Removes all items of a log as one range. The log's indices go on.
@@ -214,8 +216,8 @@ impl Effects {
     /// The errors of [`put`](Self::put).
     pub fn add(&mut self, table: &Table, key: impl AsRef<[u8]>, by: i64) -> Result<(), Error> {
         let key = key.as_ref();
-        self.admit_row(table, key.len().saturating_add(Add::size(0)))?;
-        self.changes.add((table.family(), table.name()), [table.key_prefix(), key], by);
+        let prefix = self.admit_row(table, key.len().saturating_add(Add::size(0)))?;
+        self.changes.add((table.family(), table.name()), [&prefix, key], by);
         Ok(())
     }
 
@@ -241,9 +243,17 @@ impl Effects {
         Ok(())
     }
 
-    /// Checks that the job may request this much more of this table.
-    fn admit_row(&mut self, table: &Table, length: usize) -> Result<(), Error> {
-        self.admit(table.store(), "table", table.name(), length.saturating_add(table.key_prefix().len()))
+    /// Checks that the job may request this much more of this table. Returns the prefix of its keys.
+    fn admit_row<'t>(&mut self, table: &'t Table, length: usize) -> Result<Cow<'t, [u8]>, Error> {
+        loop {
+            let (prefix, generation) = table.place();
+            self.admit(table.store(), "table", table.name(), length.saturating_add(prefix.len()))?;
+            if self.changes.is_in(generation) {
+                return Ok(prefix);
+            }
+            // A table was replaced since the last change.
+            self.changes = table.prefixes().renewed(&self.changes)?;
+        }
     }
 
     /// Checks that the job may request this many more bytes of this store.

@@ -137,7 +137,7 @@ pub use observe::status::{Attempt, Blocked, BusyKey, Ended, SourceCalls, State, 
 pub use observe::strip::{Strip, StripCell, StripRetry};
 pub use pipeline::{Pipeline, PipelineBuilder, PipelineHandle, PipelineStatus, Stage, StageStatus};
 pub use progress::{
-    Checkpoint, CommitError, ConsumerInfo, LastHalt, MemoryProgress, Move, MoveKind, Parked, Progress, Record,
+    Checkpoint, CommitError, ConsumerInfo, LastHalt, MemoryProgress, Move, MoveKind, Owned, Parked, Progress, Record,
     SaveError, Saved, StoreProgress, Tenure, Transactional,
 };
 pub use run::worker::{Done, Job, Worker};

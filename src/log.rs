@@ -25,6 +25,7 @@ mod kept;
 mod looking;
 mod push;
 mod reading;
+mod replace;
 #[cfg(test)]
 pub(crate) mod samples;
 pub(crate) mod state;
@@ -87,6 +88,18 @@ struct OpenLogs(Mutex<Vec<OpenLog>>);
 struct OpenLog {
     state: Weak<LogState>,
     item: Weak<ItemType>,
+}
+
+impl OpenLog {
+    /// The entry of a log that has no handle.
+    fn of_no_type(state: &Arc<LogState>) -> Self {
+        Self { state: Arc::downgrade(state), item: Weak::new() }
+    }
+
+    /// True if a handle is left.
+    fn is_open(&self) -> bool {
+        self.item.strong_count() > 0
+    }
 }
 
 /// The type of a log's items.
@@ -231,7 +244,7 @@ impl<T, C> JobLog<T, C> {
     pub fn trim(&self, to: RangeToInclusive<Index>) -> Result<(), Error> {
         self.store.writable()?;
         let first = to.end.saturating_add(1).min(self.state.end());
-        self.check_needed(first)?;
+        self.state.check_needed(first)?;
         if first <= self.state.first() && !self.state.has_items_to_free() {
             return Ok(());
         }
@@ -265,23 +278,7 @@ impl<T, C> JobLog<T, C> {
     /// # Errors
     /// [`Error::Needed`] if a consumer still needs one of them.
     pub(crate) fn clear_op(&self) -> Result<Vec<u8>, Error> {
-        self.check_needed(self.state.end())?;
-        Ok(commit::clear_op())
-    }
-
-    /// Returns an error if a consumer needs an item below this index. If there is none, none is
-    /// needed, even if a consumer waits for its first one.
-    fn check_needed(&self, first: Index) -> Result<(), Error> {
-        if first <= self.state.first() {
-            return Ok(());
-        }
-        match self.state.needed_from().filter(|needed| *needed < first) {
-            Some(needed) => {
-                let (log, last_processed) = (self.state.name.clone(), needed.checked_sub(1));
-                Err(Error::Needed { log, index: first - 1, last_processed })
-            }
-            None => Ok(()),
-        }
+        self.state.clear_op()
     }
 
     fn corrupt(&self, index: Index, reason: impl fmt::Display) -> Error {

@@ -16,6 +16,7 @@ mod moves;
 mod parked;
 mod reads;
 mod records;
+mod replace;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod said;
 #[cfg(test)]
@@ -27,6 +28,7 @@ mod shortcuts;
 mod tenure;
 mod transactional;
 
+pub use crate::store::Owned;
 pub use embedded::StoreProgress;
 pub use history::{Move, MoveKind};
 pub(crate) use life::{Halt, Life};
@@ -36,9 +38,12 @@ pub use parked::Parked;
 pub(crate) use parked::{Earlier, LiveParking, ParkedRecord, ParkedRecords};
 pub use records::Record;
 pub(crate) use records::{NewRecords, load as load_records};
+pub(crate) use replace::{Replacement, readers};
 pub use saved::{Checkpoint, SaveError, Saved};
 pub(crate) use saves::{DoneAhead, SaveBackend, SavePort, Snapshot, WrittenJobs};
-pub(crate) use shortcuts::{acquire_all, close_unused, load_earlier, note_log, open_life, shared_writer};
+pub(crate) use shortcuts::{
+    acquire_all, check_owned, close_unused, load_earlier, note_log, note_owned, open_life, shared_writer,
+};
 pub use tenure::Tenure;
 pub(crate) use tenure::{Tenant, Wish};
 pub use transactional::{CommitError, Transactional};

@@ -2,7 +2,7 @@
 
 use crate::base::sync::{Arc, Mutex};
 use crate::base::{Error, config::ConfigError, error::StoreError, structure::shows};
-use crate::commit::{changes::Home, writer::Writer};
+use crate::commit::{changes::Home, prefixes::Prefixes, writer::Writer};
 use crate::kv::batch::{Batch, Records};
 use crate::kv::{Family, Kv, LOGS, OURS, SYSTEM, TABLES, memory::MemoryKv};
 use std::any::{Any, TypeId};
@@ -16,6 +16,7 @@ mod copy;
 pub(crate) mod disk;
 mod engine;
 pub(crate) mod format;
+mod gone;
 mod ids;
 pub(crate) mod keys;
 #[cfg(any(test, feature = "rocksdb", feature = "sqlite-system"))]
@@ -23,7 +24,9 @@ mod locked;
 #[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
 mod opening;
 mod options;
+pub(crate) mod owned;
 mod refresh;
+mod register;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
 #[cfg(test)]
@@ -34,8 +37,11 @@ mod table;
 
 pub use engine::Engine;
 use format::Format;
+pub(crate) use gone::Gone;
 pub(crate) use ids::Ids;
 pub use options::{Durability, StoreOptions};
+pub use owned::Owned;
+pub(crate) use register::WriteMoves;
 pub use table::{Rows, Table};
 
 /// An embedded database for the progress of any number of consumers, and tables of yours.
@@ -77,6 +83,8 @@ pub struct Store {
 }
 
 struct Inner {
+    /// Dropped first: work that can go on in the next life ends then.
+    open: Arc<()>,
     /// The writer. Declared, and so dropped, before `kv`: all is written when the database closes.
     writer: Writer,
     kv: Arc<dyn Kv>,
@@ -86,6 +94,9 @@ struct Inner {
     format: Format,
     names: Arc<Mutex<HashSet<String>>>,
     ids: Arc<Ids>,
+    prefixes: Arc<Prefixes>,
+    /// True if only other processes write, so what they have moved is read anew.
+    follows: bool,
     /// Values that products keep while the store is open, one per type.
     extensions: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
     /// The place of a store in a user's database. The last field: a caller that attaches to the
@@ -97,8 +108,12 @@ struct Inner {
 impl Inner {
     fn new(kv: Arc<dyn Kv>, [system, tables, logs]: [Family; 3], format: Format) -> Self {
         let ids = Arc::new(Ids::new(kv.clone(), system.clone()));
+        let writer = Writer::new(kv.clone());
         Self {
-            writer: Writer::new(kv.clone()),
+            open: Arc::default(),
+            prefixes: writer.prefixes(),
+            follows: false,
+            writer,
             kv,
             system,
             tables,
@@ -122,8 +137,14 @@ impl Inner {
             family(name)?;
         }
         let families = [system, family(TABLES)?, family(LOGS)?];
+        let has_moved = stored.as_ref().is_some_and(|names| names.contains(register::IN_USE));
         let format = format::take_up(&*kv, &families[0], stored)?;
-        Ok(Self::new(kv, families, format))
+        let inner = Self::new(kv, families, format);
+        if has_moved {
+            register::load(&*inner.kv, &inner.system, &inner.prefixes)?;
+            inner.delete_more();
+        }
+        Ok(inner)
     }
 
     /// Loads the store on this database, and writes nothing. Missing families count as empty.
@@ -133,9 +154,13 @@ impl Inner {
             Ok::<_, Error>(Family::new(name, kv.family(name)?.ok_or_else(not_found)?))
         };
         let system = family(SYSTEM)?;
-        format::read(&*kv, &system, false, place)?;
+        let stored = format::read(&*kv, &system, false, place)?;
         let families = [system, family(TABLES)?, family(LOGS)?];
-        Ok(Self::new(kv, families, Format::default()))
+        let inner = Self { follows: true, ..Self::new(kv, families, Format::default()) };
+        if stored.is_some_and(|names| names.contains(register::IN_USE)) {
+            register::load(&*inner.kv, &inner.system, &inner.prefixes)?;
+        }
+        Ok(inner)
     }
 }
 
@@ -192,6 +217,11 @@ impl Store {
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn with(&self, options: &StoreOptions) -> Self {
         Self { engine: self.engine, ..Self::of(self.inner.clone(), options) }
+    }
+
+    /// Returns a handle that takes each name as there.
+    pub(crate) fn with_all_names(&self) -> Self {
+        Self { create: true, ..self.clone() }
     }
 
     pub(crate) fn creates(&self) -> bool {

@@ -281,6 +281,26 @@ pub enum Error {
         name: String,
     },
 
+    /// A progress that cannot take the name of another one. Nothing was changed.
+    ///
+    /// See [`Store::replace`](crate::Store::replace).
+    #[error("{from:?} cannot replace {to:?}: {why}")]
+    NotReplaced {
+        /// The name of the progress that was to take another name.
+        from: String,
+        /// That name.
+        to: String,
+        /// The reason, and what to do.
+        why: String,
+    },
+
+    /// A log that is open in a read-only store, and whose name belongs to another one by now.
+    #[error("the log {log:?} was replaced while it was open: drop all its handles, and open it again")]
+    Replaced {
+        /// The log's name.
+        log: String,
+    },
+
     /// An item that the codec of its log cannot encode. Nothing was pushed.
     #[error("an item for the log {log:?} cannot be encoded, and nothing was pushed")]
     Item {

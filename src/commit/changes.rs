@@ -3,7 +3,7 @@
 use crate::base::{Error, Index, error::StoreError, structure::shows, sync::Arc};
 use crate::commit::adds::{Add, AddList};
 use crate::commit::participant::AnyParticipant;
-use crate::kv::batch::{FamilyId, Records};
+use crate::kv::batch::{FamilyId, Records, RowChange};
 use crate::kv::{Family, prefix_end};
 use std::ops::Range;
 
@@ -11,6 +11,8 @@ use std::ops::Range;
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
     records: Records,
+    /// The generation of the prefixes of its tables; 0 if it has no row of a table.
+    generation: u64,
     /// The adds, boxed: a job without adds moves and checks only one word.
     adds: Option<Box<Adds>>,
     ops: Vec<Op>,
@@ -102,6 +104,53 @@ impl Changes {
     /// Lists the families to whose end a record reaches, or a removed record reached.
     pub(crate) fn emptied(&self) -> &[Family] {
         self.adds.as_ref().map_or(&[], |adds| &adds.emptied)
+    }
+
+    #[inline]
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Takes changes of this generation from now on; 0 stands for any. Returns false if there are
+    /// some of another one.
+    #[inline]
+    pub(crate) fn is_in(&mut self, generation: u64) -> bool {
+        if self.generation == 0 {
+            self.generation = generation;
+        }
+        generation == 0 || self.generation == generation
+    }
+
+    /// Returns the same changes in another generation. `now` returns the length of a key's prefix
+    /// and the new prefix, for the keys of tables that are elsewhere.
+    pub(super) fn in_places<'p>(
+        &self,
+        generation: u64,
+        now: impl Fn(FamilyId, &[u8]) -> Option<(usize, &'p [u8])>,
+    ) -> Result<Self, StoreError> {
+        let parts = |family, key| {
+            let (length, prefix) = now(family, key).unwrap_or_default();
+            [prefix, &key[length..]]
+        };
+        let mut records = Records::default();
+        for record in self.records.records() {
+            match record {
+                RowChange::Put { family, key, value } => records.put(family, &parts(family, key), &[value])?,
+                RowChange::Delete { family, key } => records.delete(family, &parts(family, key))?,
+                // A whole table.
+                RowChange::DeleteRange { family, from, to } => match now(family, from) {
+                    Some((_, prefix)) => {
+                        records.delete_range(family, prefix, &prefix_end(prefix).unwrap_or_default())?;
+                    }
+                    None => records.delete_range(family, from, to)?,
+                },
+            }
+        }
+        let mut renewed = Self { records, generation, ..self.clone() };
+        if let Some(adds) = &mut renewed.adds {
+            adds.list = adds.list.in_places(now);
+        }
+        Ok(renewed)
     }
 
     /// Adds to a counter of this table, whose key is the table's part and the user's part.
@@ -207,7 +256,8 @@ impl Changes {
 
     /// Moves the changes of a job's attempt to the end of these.
     pub(crate) fn append(&mut self, more: &mut Changes, index: Index, attempt: u32) {
-        let before = self.ends();
+        let (before, is_in_one) = (self.ends(), self.is_in(std::mem::take(&mut more.generation)));
+        debug_assert!(is_in_one, "they are of one generation");
         self.ops.append(&mut more.ops);
         self.added += std::mem::take(&mut more.added);
         self.records.append(&more.records);
@@ -261,6 +311,7 @@ impl Changes {
     /// Removes all changes and keeps the capacity.
     pub(crate) fn clear(&mut self) {
         self.records.clear();
+        self.generation = 0;
         if let Some(adds) = &mut self.adds {
             adds.list.clear();
             adds.refusable = false;

@@ -2,8 +2,8 @@
 //! batch to the next, so a counter that many jobs add to is read once.
 
 use crate::base::Error;
-use crate::base::sync::{AtomicBool, Ordering};
-use crate::commit::{adds::Add, counter};
+use crate::base::sync::{Arc, AtomicBool, Ordering};
+use crate::commit::{adds::Add, counter, prefixes::Prefixes};
 use crate::kv::batch::{Batch, FamilyId, RowChange};
 use crate::kv::{Family, TABLES};
 use foldhash::fast::RandomState;
@@ -19,6 +19,8 @@ pub(crate) struct CounterCache {
     cells: Cells,
     /// True if one of them was changed without a change of `cells`.
     stale: AtomicBool,
+    /// The prefixes of tables, which change only while a thread has this lock for writing.
+    pub(crate) prefixes: Arc<Prefixes>,
 }
 
 impl CounterCache {
@@ -27,6 +29,11 @@ impl CounterCache {
         if !self.cells.is_empty() && batch.records().any(|record| self.cells.has(record)) {
             self.stale.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Forgets all counters, since tables have other prefixes from now on.
+    pub(crate) fn forget(&mut self) {
+        self.cells = Cells::default();
     }
 
     /// Takes the cached counters, which are given back once a batch is written.

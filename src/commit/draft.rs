@@ -128,7 +128,20 @@ impl<'a> Draft<'a> {
     /// A job with an add or an operation that cannot be made is refused, and then nothing is
     /// appended at all: remove the changes of the refused jobs, which are in ascending order, and
     /// append the rest again. If the change belongs to no job, the error is the reason.
+    ///
+    /// Changes that were requested before a table was replaced go to where it is now.
     pub fn append(&mut self, all: &[Changes]) -> Result<Vec<Refused>, BoxError> {
+        if all.iter().any(|changes| changes.generation() != 0) {
+            let prefixes = self.overlay.prefixes();
+            if all.iter().any(|changes| prefixes.have_left(changes)) {
+                let renewed = all.iter().map(|changes| prefixes.renewed(changes)).collect::<Result<Vec<_>, _>>()?;
+                return self.append_here(&renewed);
+            }
+        }
+        self.append_here(all)
+    }
+
+    fn append_here(&mut self, all: &[Changes]) -> Result<Vec<Refused>, BoxError> {
         let before = all.iter().any(Changes::may_be_refused).then(|| self.mark());
         if before.is_some() && self.overlay.statements().manner.careful {
             return self.append_what_can_be(all);

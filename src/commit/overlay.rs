@@ -1,8 +1,9 @@
 //! The database overlaid by the batch so far: what participants read and write.
 
-use crate::base::sync::{RwLock, RwLockWriteGuard};
+use crate::base::sync::{Arc, RwLock, RwLockWriteGuard};
 use crate::base::{BoxError, error::StoreError};
 use crate::commit::counter_cache::CounterCache;
+use crate::commit::prefixes::Prefixes;
 use crate::commit::statements::{InBatch, Manner};
 use crate::kv::batch::{Batch, BatchMark, FamilyId, Records, RowChange};
 use crate::kv::{Deletion, Family, KeyRange, Kv, Order, Scan, statement::NotCommitted};
@@ -57,6 +58,11 @@ impl<'a> Overlay<'a> {
     /// Keeps other threads from changing rows until all is written. Returns the cached counters.
     pub(super) fn shut_rows(&mut self) -> &mut CounterCache {
         self.shut.get_or_insert_with(|| self.rows.write())
+    }
+
+    /// Returns the prefixes of tables, which stay as they are until all is written.
+    pub(super) fn prefixes(&self) -> Arc<Prefixes> {
+        self.shut.as_ref().map_or_else(|| self.rows.read().prefixes.clone(), |known| known.prefixes.clone())
     }
 
     /// Notes that the batch may change cached counters.

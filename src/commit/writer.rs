@@ -12,6 +12,8 @@ use crate::base::sync::try_lock_awake;
 use crate::base::sync::{Arc, Mutex, MutexGuard, RwLock};
 use crate::base::time;
 use crate::commit::batches::{Batches, Next, Pending};
+use crate::commit::participant::Cleanup;
+use crate::commit::prefixes::Prefixes;
 use crate::commit::{cleanup::Cleanups, counter_cache::CounterCache, intent::Intent};
 use crate::kv::Kv;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
@@ -86,6 +88,25 @@ impl Writer {
     /// overwrites no change made in between.
     pub(crate) fn rows(&self) -> &Arc<RwLock<CounterCache>> {
         &self.rows
+    }
+
+    /// Returns the prefixes of the tables, for reads without a lock.
+    pub(crate) fn prefixes(&self) -> Arc<Prefixes> {
+        self.rows.read().prefixes.clone()
+    }
+
+    /// Runs this while no batch is made and no other thread changes rows: for a write that moves
+    /// tables.
+    pub(crate) fn alone<R>(&self, run: impl FnOnce(&mut CounterCache) -> R) -> R {
+        let batches = self.batches.lock();
+        let done = run(&mut self.rows.write());
+        self.leave_rest(batches);
+        done
+    }
+
+    /// Runs chores soon, on a thread that no caller waits for.
+    pub(crate) fn hand_over(&self, chores: Vec<Cleanup>) {
+        self.chores.hand_over(chores);
     }
 
     /// Starts the thread unless it runs. A store that is only read needs none.

@@ -8,7 +8,7 @@ use crate::base::config::{
 use crate::base::{BoxError, Error, Index, clock::Clock, retry::Retry, sync::Arc};
 use crate::driver::SOURCE_RETRY;
 use crate::observe::{events::Observer, observers::OnStall};
-use crate::progress::Progress;
+use crate::progress::{Owned, Progress};
 use crate::reader::KeyOf;
 use crate::run::mode::{Asked, Mode};
 use crate::run::worker::{Closure, Done, Job, Worker};
@@ -49,6 +49,8 @@ pub struct Builder<J: Jobs, P> {
     pub(super) max_read_ahead: usize,
     pub(super) watermark: Option<Watermark>,
     pub(super) standby: bool,
+    /// What belongs to the progress.
+    pub(super) owns: Vec<Owned>,
     pub(super) observers: Vec<Box<dyn Observer>>,
     pub(super) on_stall: Vec<(Duration, Box<OnStall>)>,
     #[cfg(feature = "metrics")]
@@ -89,6 +91,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
             max_read_ahead: config::DEFAULT_READ_AHEAD,
             watermark: None,
             standby: false,
+            owns: Vec::new(),
             observers: Vec::new(),
             on_stall: Vec::new(),
             #[cfg(feature = "metrics")]

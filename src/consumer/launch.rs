@@ -17,7 +17,7 @@ use crate::driver::{Calls, Core, Driver, Recovered, Timeouts, writing::Writing};
 #[cfg(feature = "metrics")]
 use crate::observe::metrics;
 use crate::observe::observers::Observers;
-use crate::progress::{Commits, Progress, SaveBackend, note_log, shared_writer};
+use crate::progress::{Commits, Progress, SaveBackend, check_owned, note_log, note_owned, shared_writer};
 use crate::reader::{Reader, Reads, SharedSource, Source};
 use crate::run::Runner;
 use crate::run::mode::{Mode, Settings};
@@ -90,6 +90,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let settings = mode.settings(self.asked)?;
         let limits = self.validate()?;
         self.check_source()?;
+        check_owned(&mut self.progress, &self.owns)?;
         let mut unstarted = Unstarted::new();
         let going = self.going(mode);
         let (parked, crashes) = (going.budget.is_some(), going.max_crashes.is_some());
@@ -137,6 +138,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         let inspected = inspect(&self.jobs, ends, watermark, &acquired, unstarted)?;
         let log = inspected.log.as_ref().map(|log| (log.log.name(), log.store));
         note_log(&mut self.progress, log)?;
+        note_owned(&mut self.progress, &self.owns)?;
         let mut window = acquired.window(inspected.next, checked.limits);
         window.widen_read_ahead(self.read_ahead());
         if let Some(index) = self.stop_at {

@@ -41,7 +41,7 @@ impl Unwritten {
             self.waiting.push(std::mem::take(effects));
             return;
         }
-        if self.waiting.last().is_none_or(|last| last.len() >= PIECE) {
+        if self.waiting.last_mut().is_none_or(|last| last.len() >= PIECE || !last.is_in(effects.generation())) {
             self.waiting.push(Changes::default());
         }
         if let Some(piece) = self.waiting.last_mut() {

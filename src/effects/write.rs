@@ -76,7 +76,8 @@ impl StoreProgress {
     /// Forgets the progress as [`remove`](Self::remove) does, with these changes in the same atomic
     /// write.
     ///
-    /// A crash at any moment leaves both or neither. A transactional consumer that starts over
+    /// What [belongs](crate::Builder::owns) to the progress is cleared first, in the same write. A
+    /// crash at any moment leaves all or nothing of it. A transactional consumer that starts over
     /// makes the effects of all jobs again, so clear what the jobs have counted or pushed together
     /// with its progress.
     ///
@@ -109,7 +110,11 @@ impl StoreProgress {
     {
         // The removal holds the name until all is written.
         let removal = self.removal()?;
-        let mut changes = self.store().asked(changes)?;
+        let (store, owned) = (self.store(), self.store().owned_by(self.name())?);
+        let mut changes = store.asked(|effects| {
+            owned.iter().try_for_each(|part| effects.clear_owned(store, part))?;
+            changes(effects)
+        })?;
         changes.extend(&removal.changes);
         self.store().write_changes(changes)
     }

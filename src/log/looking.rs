@@ -148,16 +148,17 @@ impl Store {
         if self.writable().is_ok() {
             return Ok(());
         }
-        if let Some((bounds, end)) = self.stored_log(&log.name)? {
-            log.follow(bounds, end);
+        match self.stored_log(&log.name)? {
+            Some((bounds, end)) if bounds.id == log.id => log.follow(bounds, end),
+            Some(_) => return Err(Error::Replaced { log: log.name.clone() }),
+            None => {}
         }
         Ok(())
     }
 
     /// Loads a log, or creates it.
     pub(super) fn load_log(&self, name: &str, codec: &'static str) -> Result<LogState, Error> {
-        let families =
-            Families { items: self.log_items().clone(), parked: self.family(PARKED)?, system: self.system().id };
+        let families = self.log_families()?;
         if let Some((bounds, end)) = self.stored_log(name)? {
             if !self.reads_bytes(codec) {
                 check_stored(name, bounds.codec.as_str(), codec)?;
@@ -176,6 +177,10 @@ impl Store {
         batch.put(self.system().id, &[&bounds_key(name)], &[&bounds.encode(name)])?;
         self.write_batch(&batch)?;
         Ok(LogState::new(name, families, bounds, bounds.end))
+    }
+
+    pub(super) fn log_families(&self) -> Result<Families, Error> {
+        Ok(Families { items: self.log_items().clone(), parked: self.family(PARKED)?, system: self.system().id })
     }
 
     /// Returns an error if a log begins above this index. A missing or unreadable log refuses

@@ -44,6 +44,8 @@ pub(crate) struct LogState {
     retained: Mutex<Retained>,
     /// True while it is about to trim itself, as far as possible by then.
     trim_planned: AtomicBool,
+    /// True if its name belongs to another log by now.
+    replaced: AtomicBool,
 }
 
 /// The consumers that items are kept for, and the listener that trims what all have processed.
@@ -89,6 +91,7 @@ impl LogState {
             listeners: Mutex::default(),
             retained: Mutex::default(),
             trim_planned: AtomicBool::new(false),
+            replaced: AtomicBool::new(false),
         }
     }
 
@@ -195,6 +198,39 @@ impl LogState {
             false
         });
         lowest
+    }
+
+    /// Returns the operation that removes all items.
+    ///
+    /// # Errors
+    /// [`Error::Needed`] if a consumer still needs one of them.
+    pub(crate) fn clear_op(&self) -> Result<Vec<u8>, Error> {
+        self.check_needed(self.end())?;
+        Ok(super::commit::clear_op())
+    }
+
+    /// Returns an error if a consumer needs an item below this index. If there is none, none is
+    /// needed, even if a consumer waits for its first one.
+    pub(super) fn check_needed(&self, first: Index) -> Result<(), Error> {
+        if first <= self.first() {
+            return Ok(());
+        }
+        match self.needed_from().filter(|needed| *needed < first) {
+            Some(needed) => {
+                let (log, last_processed) = (self.name.clone(), needed.checked_sub(1));
+                Err(Error::Needed { log, index: first - 1, last_processed })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Notes that another log has the name by now, so nothing more is written under it.
+    pub(super) fn set_replaced(&self) {
+        self.replaced.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_replaced(&self) -> bool {
+        self.replaced.load(Ordering::Acquire)
     }
 
     /// Returns the index below which the log trims itself by now. Only consumers named to

@@ -43,6 +43,10 @@ impl TrimIntent {
 
 impl Intent for TrimIntent {
     fn resolve(&self, draft: &mut Draft<'_>) -> Result<bool, BoxError> {
+        if self.state.is_replaced() {
+            self.done();
+            return Ok(false);
+        }
         let first = match self.wanted {
             TrimTo::Asked { first, .. } => first,
             TrimTo::Retained { .. } => self.state.begin_trim(),

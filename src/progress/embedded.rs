@@ -11,7 +11,7 @@ use crate::base::sync::{Arc, Mutex};
 use crate::base::{BoxError, Error, Index, config::check_name};
 use crate::commit::{changes::Changes, draft::Draft, intent::Intent};
 use crate::kv::batch::{Batch, FamilyId};
-use crate::store::{Ids, NameGuard, Store};
+use crate::store::{Ids, NameGuard, Owned, Store, owned};
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -103,8 +103,9 @@ impl StoreProgress {
     /// [history](Self::history). The next consumer with this name starts anew. To move the
     /// watermark and keep the rest, see [`seek`](Self::seek).
     ///
-    /// The effects of its jobs stay, so a transactional consumer repeats them: every counter
-    /// doubles. [`remove_with`](Self::remove_with) removes both in one write.
+    /// The effects of its jobs stay, also in what [belongs](crate::Builder::owns) to it, so a
+    /// transactional consumer repeats them: every counter doubles.
+    /// [`remove_with`](Self::remove_with) removes both in one write.
     ///
     /// # Errors
     /// [`Error::InUse`] while a consumer has the name, [`Error::ReadOnly`] if the store is
@@ -133,6 +134,7 @@ impl StoreProgress {
         changes.delete(family, &[&life::key(&self.name)])?;
         changes.delete(family, &[&life::moved_key(&self.name)])?;
         changes.delete(family, &[&reads::key(&self.name)])?;
+        changes.delete(family, &[&owned::key(&self.name)])?;
         ParkedRecords::of(&self.store, &self.name)?.remove_all(&mut changes)?;
         History::of(&self.store, &self.name).remove_all(&self.store, &mut changes)?;
         Ok(Removal { changes, _name: name })
@@ -235,6 +237,16 @@ impl StoreProgress {
             acquired.ledger.lock().set_reads(log.to_owned());
         }
         Ok(())
+    }
+
+    /// Stores what belongs to the progress, if that has changed.
+    pub(super) fn note_owned(&self, owns: &[Owned]) -> Result<(), Error> {
+        if self.store.owned_by(&self.name)? == owns {
+            return Ok(());
+        }
+        let ((key, value), mut batch) = (owned::entry(&self.name, owns), Batch::default());
+        batch.put(self.store.system().id, &[&key], &[&value])?;
+        Ok(self.store.write_batch(&batch)?)
     }
 
     /// Notes in the store that jobs may be parked from now on.

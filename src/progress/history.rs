@@ -142,6 +142,14 @@ impl History {
         Ok(changes.put(self.family.id, &[&self.key(number)], &made.encode(&self.name, number))?)
     }
 
+    /// Adds the records of these moves, the oldest first, to the changes.
+    pub(super) fn put_all(&self, moves: &[Move], changes: &mut Changes) -> Result<(), Error> {
+        let mut each = (0..).zip(moves);
+        each.try_for_each(|(number, made)| {
+            Ok(changes.put(self.family.id, &[&self.key(number)], &made.encode(&self.name, number))?)
+        })
+    }
+
     /// Adds the removal of all records to the changes, readable or not.
     pub(super) fn remove_all(&self, store: &Store, changes: &mut Changes) -> Result<(), StoreError> {
         for pair in store.kv().scan(&self.family, &self.prefix) {

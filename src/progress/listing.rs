@@ -1,7 +1,7 @@
 //! Lists the consumers that have a progress in a store.
 
 use super::life::{self, wall_time};
-use super::{Halt, Life, ParkedRecords, Saved, reads};
+use super::{Halt, Life, Owned, ParkedRecords, Saved, reads};
 use crate::base::advice::{Advice, Verdict};
 use crate::base::{Error, Index, error::is_halt_of_job};
 use crate::store::{Store, keys};
@@ -36,6 +36,8 @@ pub struct ConsumerInfo {
     /// The log of this store that the last consumer with this name has read, since its first save.
     /// `None` for another source, or if it is not known.
     pub log: Option<String>,
+    /// The tables and logs that belong to it: see [`Builder::owns`](crate::Builder::owns).
+    pub owns: Vec<Owned>,
     /// Why a record of the progress cannot be read. Then only the values that were read are set.
     pub unreadable: Option<String>,
 }
@@ -212,6 +214,7 @@ impl Store {
         info.parked = parked.iter().filter(|job| !job.pending).count() as u64;
         info.moved_at = life::load_moved(self, &name)?.map(wall_time);
         info.log = reads::load(self, &name)?;
+        info.owns = self.owned_by(&name)?;
         info.life_open = life.as_ref().filter(|life| life.opened > 0).map(|life| life.open);
         info.last_halt = life.and_then(|life| life.halted).map(LastHalt::from);
         Ok(true)

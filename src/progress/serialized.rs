@@ -7,7 +7,7 @@ use crate::base::serialized::{at, fields};
 use serde::ser::{Serialize, Serializer};
 
 fields!(ConsumerInfo, of: name, last_processed, next, done_ahead, parked, moved_at = of.moved_at.map(at), life_open,
-    last_halt, log, unreadable);
+    last_halt, log, owns, unreadable);
 
 fields!(LastHalt, of: index, error, at = at(of.at), is_of_job = of.is_of_job());
 
@@ -38,7 +38,7 @@ mod tests {
         info.last_halt = Some(LastHalt { index: 7, error: "no".to_owned(), at: time });
         let halt = json!({"index": 7, "error": "no", "at": 1_500, "is_of_job": false});
         let saved = json!({"name": "blocks", "last_processed": null, "next": null, "done_ahead": 0, "parked": 0,
-            "moved_at": 1_500, "life_open": null, "last_halt": halt, "log": null, "unreadable": null});
+            "moved_at": 1_500, "life_open": null, "last_halt": halt, "log": null, "owns": [], "unreadable": null});
         assert_eq!(json!(info), saved);
         let made = Move::new(time, MoveKind::Skip, None, 3, "empty");
         assert_eq!(json!(made), json!({"at": 1_500, "kind": "skip", "from": null, "to": 3, "reason": "empty"}));

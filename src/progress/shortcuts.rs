@@ -2,8 +2,8 @@
 //! the trait. A struct around such a progress is not recognized here.
 
 use super::transactional::{self, Commits, Opening};
-use super::{Earlier, Life, Progress, SaveBackend, Saved, StoreProgress};
-use crate::base::Error;
+use super::{Earlier, Life, Owned, Progress, SaveBackend, Saved, StoreProgress};
+use crate::base::{Error, config::check_supported};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -32,6 +32,20 @@ pub(crate) fn load_earlier<P: Progress>(progress: &mut P, parks: bool) -> Result
 /// Notes in the first save of a store's progress which log (of which store) the consumer reads.
 pub(crate) fn note_log<P: Progress>(progress: &mut P, log: Option<(&str, usize)>) -> Result<(), Error> {
     inside(progress).map_or(Ok(()), |progress| progress.note_log(log))
+}
+
+/// Returns an error unless the progress can keep what belongs to it.
+pub(crate) fn check_owned<P: Progress>(progress: &mut P, owns: &[Owned]) -> Result<(), Error> {
+    let why = "tables and logs belong only to the progress of a store: use `Store::progress`, or leave `owns` out";
+    match inside(progress) {
+        Some(progress) => Ok(Owned::check(owns, progress.store())?),
+        None => Ok(check_supported("owns", owns.is_empty(), why)?),
+    }
+}
+
+/// Stores what belongs to a store's progress, which has its name.
+pub(crate) fn note_owned<P: Progress>(progress: &mut P, owns: &[Owned]) -> Result<(), Error> {
+    inside(progress).map_or(Ok(()), |progress| progress.note_owned(owns))
 }
 
 /// Writes the records that open a life, in one write.

@@ -29,8 +29,12 @@ pub(crate) const SEAL: Kind = Kind { label: "format", versions: &[1] };
 /// | `codec` | logs whose items are not JSON: their bounds have the name of the codec |
 /// | `parked` | consumers that may park jobs: their logs keep the items of parked jobs |
 /// | `queue` | queues: their rows, payloads and entries |
-const KNOWN: &[&str] =
-    if cfg!(test) { &["codec", "known to tests", "parked", "queue"] } else { &["codec", "parked", "queue"] };
+/// | `replaced` | tables that took the place of others, and rows that are deleted behind that |
+const KNOWN: &[&str] = if cfg!(test) {
+    &["codec", "known to tests", "parked", "queue", "replaced"]
+} else {
+    &["codec", "parked", "queue", "replaced"]
+};
 
 #[derive(Debug, Default)]
 pub(crate) struct Format {

@@ -32,6 +32,14 @@ keys! {
     /// The prefix of the record of a move of a progress. The length of the name (one byte), the
     /// name and the number of the move (8 bytes) follow.
     HISTORY = b"h";
+    /// The prefix of the place of a table that has been replaced. The name of the table follows, or
+    /// nothing in the key of the generation.
+    TABLE = b"t";
+    /// The prefix of the record of rows that are gone. A mark of their family (one byte) and the
+    /// prefix of their keys follow.
+    GONE = b"g";
+    /// The prefix of the list of what belongs to a progress. The name of the progress follows.
+    OWNS = b"o";
 }
 
 /// Returns the key of this kind with this name, or with what else follows the prefix.
@@ -46,11 +54,24 @@ pub(crate) fn table_prefix(name: &str) -> Option<Vec<u8>> {
     Some(key(&[length], name.as_bytes()))
 }
 
-/// Returns the name and the prefix of the table that has this key; `None` if none has it.
-pub(crate) fn table_of(key: &[u8]) -> Option<(&str, &[u8])> {
-    let prefix = key.get(..1 + usize::from(*key.first()?))?;
-    let name = std::str::from_utf8(&prefix[1..]).ok().filter(|name| !name.is_empty())?;
-    Some((name, prefix))
+/// Returns the prefix of a table that begins anew, since another one has its rows by now. The number
+/// is used for nothing else. No name has the length 0.
+pub(crate) fn fresh_prefix(number: u32) -> [u8; 5] {
+    let mut prefix = [0; 5];
+    prefix[1..].copy_from_slice(&number.to_be_bytes());
+    prefix
+}
+
+/// Returns the prefix of the table that has this key, and the name in it, if it is no
+/// [fresh](fresh_prefix) one; `None` if no table has the key.
+pub(crate) fn table_of(key: &[u8]) -> Option<(&[u8], Option<&str>)> {
+    let length = match *key.first()? {
+        0 => 4,
+        length => usize::from(length),
+    };
+    let prefix = key.get(..1 + length)?;
+    let name = if prefix[0] == 0 { None } else { Some(std::str::from_utf8(&prefix[1..]).ok()?) };
+    Some((prefix, name))
 }
 
 #[cfg(test)]
@@ -68,7 +89,7 @@ mod tests {
 
     #[test]
     fn no_prefix_begins_with_another() {
-        assert_eq!(ALL.len(), 9);
+        assert_eq!(ALL.len(), 12);
         are_apart(ALL);
     }
 
@@ -79,10 +100,11 @@ mod tests {
         are_apart(&prefixes.iter().map(Vec::as_slice).collect::<Vec<_>>());
         assert_eq!(table_prefix(&"x".repeat(256)), None);
         for (name, prefix) in names.iter().zip(&prefixes) {
-            assert_eq!(table_of(&key(prefix, b"\x01row")), Some((*name, &prefix[..])));
-            assert_eq!(table_of(prefix), Some((*name, &prefix[..])));
+            assert_eq!(table_of(&key(prefix, b"\x01row")), Some((&prefix[..], Some(*name))));
+            assert_eq!(table_of(prefix), Some((&prefix[..], Some(*name))));
             assert_eq!(table_of(&prefix[..prefix.len() - 1]), None);
         }
+        assert_eq!(table_of(&key(&fresh_prefix(7), b"row")), Some((&fresh_prefix(7)[..], None)));
         assert!([&b""[..], b"\0", b"\0row", b"\x01\xff"].iter().all(|key| table_of(key).is_none()));
     }
 }

@@ -1,8 +1,9 @@
 //! Refreshing a read-only store, and listing the tables of a database.
 
 use super::{Store, format, keys};
-use crate::base::Error;
+use crate::base::{Error, sync::Arc};
 use crate::kv::{KeyRange, Order, prefix_end};
+use std::collections::HashMap;
 
 impl Store {
     /// Makes everything visible that the application has written by now.
@@ -10,7 +11,7 @@ impl Store {
         self.kv().refresh()?;
         // A newer version of this library may have taken over the store.
         format::read(self.kv(), self.system(), true, &"the path that was opened")?;
-        Ok(())
+        self.follow().map(drop)
     }
 
     /// True if nothing is written through this handle: [`StoreOptions::read_only`].
@@ -29,7 +30,8 @@ impl Store {
     /// deleted is not listed, since nothing else is stored of a table. Neither are your [column
     /// families](Self::column_family).
     ///
-    /// It reads one row per table.
+    /// It reads one row per table, and a row per table that was [replaced](Self::replace) and is not
+    /// deleted yet.
     ///
     /// ```
     /// let store = waterline::Store::in_memory();
@@ -42,6 +44,19 @@ impl Store {
     /// # Errors
     /// [`Error::Corrupt`] for a row that is in no table, [`Error::Store`] if the database fails.
     pub fn tables(&self) -> Result<Vec<String>, Error> {
+        loop {
+            let (moved, generation) = self.inner.prefixes.all();
+            let tables = self.tables_by(&moved)?;
+            // In between a table may have been replaced.
+            if !self.follow()? && self.inner.prefixes.generation() == generation {
+                return Ok(tables);
+            }
+        }
+    }
+
+    /// Lists the tables, of which these are at other places than their names say.
+    fn tables_by(&self, moved: &HashMap<String, Arc<[u8]>>) -> Result<Vec<String>, Error> {
+        let places: HashMap<&[u8], &str> = moved.iter().map(|(name, prefix)| (&prefix[..], name.as_str())).collect();
         let (mut tables, mut next) = (Vec::new(), Some(Vec::new()));
         while let Some(from) = next {
             let Some(row) = self.kv().rows(&self.inner.tables, KeyRange { from, to: None }, Order::Ascending).next()
@@ -49,11 +64,13 @@ impl Store {
                 break;
             };
             let (key, _) = row?;
-            let (name, prefix) = keys::table_of(&key).ok_or_else(|| {
+            let (prefix, name) = keys::table_of(&key).ok_or_else(|| {
                 let reason = format!("the key \"{}\" is in no table", key.escape_ascii());
                 Error::Corrupt { name: "waterline.tables".to_owned(), reason }
             })?;
-            tables.push(name.to_owned());
+            // Rows at a place that no name has any more are being deleted.
+            let name = places.get(prefix).copied().or_else(|| name.filter(|name| !moved.contains_key(*name)));
+            tables.extend(name.map(str::to_owned));
             next = prefix_end(prefix);
         }
         // In key order the shorter names come first.

@@ -2,9 +2,11 @@
 
 use super::{Store, family, keys};
 use crate::base::config::{ConfigError, check_name};
-use crate::base::{Error, sync::Arc};
+use crate::base::{Error, error::StoreError, sync::Arc};
 use crate::commit::counter;
+use crate::commit::prefixes::Prefixes;
 use crate::kv::{Family, KeyRange, Order, Scan, batch::Batch, prefix_end};
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 
@@ -31,7 +33,10 @@ pub struct Table {
     store: Store,
     name: Arc<str>,
     family: Family,
-    prefix: Vec<u8>,
+    /// The prefix of its keys in this generation of the store, which is 0 for a whole family.
+    prefix: Arc<[u8]>,
+    generation: u64,
+    prefixes: Arc<Prefixes>,
 }
 
 impl Store {
@@ -44,11 +49,14 @@ impl Store {
     pub fn table(&self, name: impl AsRef<str>) -> Result<Table, Error> {
         let name = name.as_ref();
         check_name("table", name)?;
-        let prefix = keys::table_prefix(name).unwrap_or_default();
-        if !self.creates() && self.kv().last(&self.inner.tables, &prefix)?.is_none() {
+        let (prefix, generation) = self.inner.prefixes.of(name);
+        let prefix = prefix.unwrap_or_else(|| keys::table_prefix(name).unwrap_or_default().into());
+        let table = Table::new(self, name, &self.inner.tables, (prefix, generation));
+        let has_row = |prefix: &[u8]| Ok(self.kv().last(&table.family, prefix)?.is_some());
+        if !self.creates() && !table.read(has_row, |has_row| !has_row)? {
             return self.not_found("table", name);
         }
-        Ok(Table::new(self, name, &self.inner.tables, prefix))
+        Ok(table)
     }
 
     /// Returns a column family of your own as a table, with its keys unchanged.
@@ -76,13 +84,14 @@ impl Store {
             return Err(ConfigError::Family { fault: "reserved", name: name.to_owned(), why }.into());
         }
         let unknown = ("unknown", "open it with that, or use a table (SQLite has no families)");
-        Ok(Table::new(self, name, &family(self.kv(), name, unknown)?, Vec::new()))
+        Ok(Table::new(self, name, &family(self.kv(), name, unknown)?, (Arc::default(), 0)))
     }
 }
 
 impl Table {
-    fn new(store: &Store, name: &str, family: &Family, prefix: Vec<u8>) -> Self {
-        Self { store: store.clone(), name: name.into(), family: family.clone(), prefix }
+    fn new(store: &Store, name: &str, family: &Family, (prefix, generation): (Arc<[u8]>, u64)) -> Self {
+        let prefixes = store.inner.prefixes.clone();
+        Self { store: store.clone(), name: name.into(), family: family.clone(), prefix, generation, prefixes }
     }
 
     pub(crate) fn store(&self) -> &Store {
@@ -97,9 +106,37 @@ impl Table {
         &self.family
     }
 
-    /// Returns the prefix of the table's keys in the family.
-    pub(crate) fn key_prefix(&self) -> &[u8] {
-        &self.prefix
+    /// True if it is a whole column family.
+    pub(crate) fn is_family(&self) -> bool {
+        self.generation == 0
+    }
+
+    /// Returns the prefix of the table's keys in the family, and the generation in which it is that.
+    #[inline]
+    pub(crate) fn place(&self) -> (Cow<'_, [u8]>, u64) {
+        if self.is_family() || self.prefixes.generation() == self.generation {
+            return (Cow::Borrowed(&self.prefix), self.generation);
+        }
+        let (prefix, generation) = self.prefixes.of(&self.name);
+        (prefix.map_or(Cow::Borrowed(&self.prefix[..]), |prefix| Cow::Owned(prefix.to_vec())), generation)
+    }
+
+    pub(crate) fn prefixes(&self) -> &Prefixes {
+        &self.prefixes
+    }
+
+    /// Reads the rows with this prefix, and again if something is missing and the table has been
+    /// replaced meanwhile: then its rows of before are being deleted.
+    fn read<R>(&self, read: impl Fn(&[u8]) -> Result<R, Error>, is_missing: impl Fn(&R) -> bool) -> Result<R, Error> {
+        // It repeats itself only as often as somebody replaces the table.
+        loop {
+            let (prefix, generation) = self.place();
+            let found = read(&prefix)?;
+            let is_right = !is_missing(&found) || self.is_family();
+            if is_right || !self.store.follow()? && self.prefixes.generation() == generation {
+                return Ok(found);
+            }
+        }
     }
 
     /// Returns the value of this key.
@@ -107,7 +144,9 @@ impl Table {
     /// # Errors
     /// [`Error::Store`] if the database fails.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
-        Ok(self.store.kv().get(&self.family, &self.key(key))?)
+        let key = key.as_ref();
+        let get = |prefix: &[u8]| Ok(self.store.kv().get(&self.family, &[prefix, key].concat())?);
+        self.read(get, Option::is_none)
     }
 
     /// Returns the value of this key as a counter; 0 if it is missing.
@@ -138,9 +177,8 @@ impl Table {
     /// key then has its old value, or after a failure perhaps the new one.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
         self.store.writable()?;
-        let mut batch = Batch::default();
-        batch.put(self.family.id, &[&self.prefix, key.as_ref()], &[value.as_ref()])?;
-        self.write(&batch)
+        let (key, value) = (key.as_ref(), value.as_ref());
+        self.write(|prefix, batch| batch.put(self.family.id, &[prefix, key], &[value]))
     }
 
     /// Removes this key, if it exists.
@@ -149,9 +187,8 @@ impl Table {
     /// [`Error::ReadOnly`] if the store is read-only, [`Error::Store`] if the database fails.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<(), Error> {
         self.store.writable()?;
-        let mut batch = Batch::default();
-        batch.delete(self.family.id, &[&self.prefix, key.as_ref()])?;
-        self.write(&batch)
+        let key = key.as_ref();
+        self.write(|prefix, batch| batch.delete(self.family.id, &[prefix, key]))
     }
 
     /// Returns the values of these keys, in order, as of one moment: `None` for a missing key. The
@@ -168,8 +205,17 @@ impl Table {
     /// # Errors
     /// [`Error::Store`] if the database fails.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Result<Vec<Option<Vec<u8>>>, Error> {
-        let keys: Vec<_> = keys.into_iter().map(|key| self.key(key)).collect();
-        Ok(self.store.kv().multi_get(&self.family, &keys)?)
+        // Behind the prefix, which is cut off should another one be needed.
+        let (prefix, _) = self.place();
+        let keys: Vec<_> = keys.into_iter().map(|key| [&prefix, key.as_ref()].concat()).collect();
+        let get = |now: &[u8]| {
+            if *now == *prefix {
+                return Ok(self.store.kv().multi_get(&self.family, &keys)?);
+            }
+            let moved: Vec<_> = keys.iter().map(|key| [now, &key[prefix.len()..]].concat()).collect();
+            Ok(self.store.kv().multi_get(&self.family, &moved)?)
+        };
+        self.read(get, |values| values.contains(&None))
     }
 
     /// Returns all rows as of this moment, in the order of keys.
@@ -179,7 +225,8 @@ impl Table {
 
     /// Returns all rows with this key prefix as of this moment, in the order of keys.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Rows<'_> {
-        self.rows(KeyRange::prefix(&self.key(prefix)), Order::Ascending)
+        let prefix = prefix.as_ref();
+        self.rows(|table| KeyRange::prefix(&[table, prefix].concat()), Order::Ascending)
     }
 
     /// Returns all rows in this key range as of this moment, in the order of keys.
@@ -235,52 +282,64 @@ impl Table {
     }
 
     fn bounded<K: AsRef<[u8]>>(&self, start: Bound<&K>, end: Bound<&K>, order: Order) -> Rows<'_> {
-        match self.key_range(start.map(AsRef::as_ref), end.map(AsRef::as_ref)) {
-            Ok(keys) => self.rows(keys, order),
-            Err(refused) => Rows { refused: Some(refused), ..Rows::over(Box::new(std::iter::empty())) },
+        let (start, end) = (start.map(AsRef::as_ref), end.map(AsRef::as_ref));
+        match self.check_range(start, end) {
+            Ok(()) => self.rows(|table| key_range(table, start, end), order),
+            Err(refused) => Rows { refused: Some(refused.into()), ..Rows::over(Box::new(std::iter::empty())) },
         }
     }
 
-    /// Returns the range of keys in the family for this range of the table.
-    fn key_range(&self, start: Bound<&[u8]>, end: Bound<&[u8]>) -> Result<KeyRange, ConfigError> {
-        use Bound::{Excluded, Included, Unbounded};
+    fn check_range(&self, start: Bound<&[u8]>, end: Bound<&[u8]>) -> Result<(), ConfigError> {
+        use Bound::{Excluded, Included};
         if let (Included(start) | Excluded(start), Included(end) | Excluded(end)) = (start, end)
             && end < start
         {
             let (start, end) = (start.to_vec(), end.to_vec());
             return Err(ConfigError::RangeBackwards { table: self.name.to_string(), start, end });
         }
-        // The next key after a key is that key with a zero byte.
-        let key = |key: &[u8], behind: bool| [&self.prefix[..], key, &[0][..usize::from(behind)]].concat();
-        let from = match start {
-            Included(start) => key(start, false),
-            Excluded(start) => key(start, true),
-            Unbounded => self.prefix.clone(),
-        };
-        let to = match end {
-            Included(end) => Some(key(end, true)),
-            Excluded(end) => Some(key(end, false)),
-            Unbounded => prefix_end(&self.prefix),
-        };
-        Ok(KeyRange { from, to })
+        Ok(())
     }
 
-    fn rows(&self, keys: KeyRange, order: Order) -> Rows<'_> {
-        Rows { table: self.prefix.len(), ..Rows::over(self.store.kv().rows(&self.family, keys, order)) }
+    /// Returns the rows in the range of keys that this returns for the prefix of the table. A scan
+    /// shows the moment when it began, so it is begun again if the table was replaced by then.
+    fn rows(&self, keys: impl Fn(&[u8]) -> KeyRange, order: Order) -> Rows<'_> {
+        let begin = |prefix: &[u8]| {
+            let rows = self.store.kv().rows(&self.family, keys(prefix), order);
+            Ok(Rows { table: prefix.len(), ..Rows::over(rows) })
+        };
+        self.read(begin, |_| true)
+            .unwrap_or_else(|error| Rows { refused: Some(error), ..Rows::over(Box::new(std::iter::empty())) })
     }
 
-    fn write(&self, batch: &Batch) -> Result<(), Error> {
+    fn write(&self, change: impl FnOnce(&[u8], &mut Batch) -> Result<(), StoreError>) -> Result<(), Error> {
         let beside_the_writer = self.store.writer().rows().read();
-        beside_the_writer.note(batch);
-        let written = self.store.write_batch(batch);
+        // While this lock is held no table is replaced.
+        let mut batch = Batch::default();
+        change(&self.place().0, &mut batch)?;
+        beside_the_writer.note(&batch);
+        let written = self.store.write_batch(&batch);
         drop(beside_the_writer);
         self.store.writer().tidy();
         Ok(written?)
     }
+}
 
-    fn key(&self, key: impl AsRef<[u8]>) -> Vec<u8> {
-        [&self.prefix, key.as_ref()].concat()
-    }
+/// Returns the range of keys in the family for this range of the table with this prefix.
+fn key_range(prefix: &[u8], start: Bound<&[u8]>, end: Bound<&[u8]>) -> KeyRange {
+    use Bound::{Excluded, Included, Unbounded};
+    // The next key after a key is that key with a zero byte.
+    let key = |key: &[u8], behind: bool| [prefix, key, &[0][..usize::from(behind)]].concat();
+    let from = match start {
+        Included(start) => key(start, false),
+        Excluded(start) => key(start, true),
+        Unbounded => prefix.to_vec(),
+    };
+    let to = match end {
+        Included(end) => Some(key(end, true)),
+        Excluded(end) => Some(key(end, false)),
+        Unbounded => prefix_end(prefix),
+    };
+    KeyRange { from, to }
 }
 
 impl<'a> IntoIterator for &'a Table {
@@ -297,7 +356,7 @@ impl<'a> IntoIterator for &'a Table {
 pub struct Rows<'a> {
     rows: Scan<'a>,
     /// Why there are none.
-    refused: Option<ConfigError>,
+    refused: Option<Error>,
     /// The length of the table's prefix, which is cut off each key.
     table: usize,
 }
@@ -313,7 +372,7 @@ impl Iterator for Rows<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         if let Some(refused) = self.refused.take() {
-            return Some(Err(refused.into()));
+            return Some(Err(refused));
         }
         Some(self.rows.next()?.map_err(Error::from).map(|(mut key, value)| {
             key.drain(..self.table);

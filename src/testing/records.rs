@@ -9,16 +9,19 @@ use proptest::prelude::*;
 
 /// All kinds: the label, and the versions that are read. A label never gets another meaning. Labels
 /// that begin with `queue.` belong to the queue, whose crate has its own table.
-const KINDS: [(&str, &[u8]); 9] = [
+const KINDS: [(&str, &[u8]); 12] = [
     ("", &[]),  // the numbers of a store, and the deltas of a progress
     ("", &[1]), // the page of a progress
     ("format", &[1]),
+    ("gone", &[1]),
     ("life", &[1]),
     ("log", &[1, 2, 3]),
     ("move", &[1]),
     ("moved", &[1]),
+    ("owns", &[1]),
     ("parked", &[1]),
     ("reads", &[1]),
+    ("table", &[1]),
 ];
 
 fn all() -> Vec<Sample> {

@@ -20,6 +20,7 @@ mod on_disk;
 mod opening;
 #[cfg(feature = "sqlite")]
 mod power;
+mod replace;
 mod replay;
 #[cfg(feature = "sqlite")]
 mod sqlite;

@@ -37,6 +37,8 @@ impl fmt::Debug for Error {
                 NotParked { name, index },
                 AlreadyDone { name, index },
                 NothingSaved { name },
+                NotReplaced { from, to, why },
+                Replaced { log },
                 Item { log, source },
                 LogType { name, open, asked },
                 Needed { log, index, last_processed },

@@ -1,0 +1,114 @@
+//! Rows that are gone: out of sight since a replacement, and deleted behind it, a piece at a time.
+//! A record lists each prefix until no row has it any more, so that goes on after a crash.
+
+use super::{Inner, keys};
+use crate::base::Error;
+use crate::base::sync::Arc;
+use crate::commit::sealed::Kind;
+use crate::kv::batch::{Batch, FamilyId};
+use crate::kv::{Family, Kv, LOGS, PARKED, TABLES, prefix_end};
+
+/// The record of a prefix, in whose key it stands behind the mark of its family.
+pub(super) const SEAL: Kind = Kind { label: "gone", versions: &[1] };
+
+/// The families with such rows, and their marks.
+const FAMILIES: [(&str, u8); 3] = [(TABLES, b't'), (LOGS, b'l'), (PARKED, b'p')];
+
+/// All rows of a family whose keys have this prefix.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Gone {
+    pub(crate) family: &'static str,
+    pub(crate) prefix: Vec<u8>,
+}
+
+impl Gone {
+    fn place(&self) -> Vec<u8> {
+        let mark = FAMILIES.iter().find(|(name, _)| *name == self.family).map(|(_, mark)| *mark);
+        [&[mark.unwrap_or_default()], &self.prefix[..]].concat()
+    }
+
+    pub(super) fn put(&self, system: FamilyId, batch: &mut Batch) -> Result<(), Error> {
+        let place = self.place();
+        Ok(batch.put(system, &[keys::GONE, &place], &[&encode(&place)])?)
+    }
+
+    fn of(key: &[u8], value: &[u8]) -> Result<Self, Error> {
+        let place = key.strip_prefix(keys::GONE).unwrap_or_default();
+        let corrupt = |reason: String| Error::Corrupt { name: format!("gone {}", place.escape_ascii()), reason };
+        decode(place, value).map_err(corrupt)?;
+        let found = place.split_first().and_then(|(mark, prefix)| {
+            let (family, _) = FAMILIES.iter().find(|(_, of)| of == mark)?;
+            Some(Self { family, prefix: prefix.to_vec() })
+        });
+        found.filter(|gone| prefix_end(&gone.prefix).is_some()).ok_or_else(|| corrupt("it names no rows".to_owned()))
+    }
+}
+
+pub(super) fn encode(place: &[u8]) -> Vec<u8> {
+    SEAL.begin(0).seal("", place)
+}
+
+pub(super) fn decode(place: &[u8], bytes: &[u8]) -> Result<(), String> {
+    let rest = SEAL.open("", place, bytes)?.rest;
+    if rest.is_empty() { Ok(()) } else { Err(format!("it is {} bytes too long", rest.len())) }
+}
+
+/// Deletes as many rows as take a few milliseconds. Returns false if there were none.
+fn delete_piece(kv: &dyn Kv, system: &Family) -> Result<bool, Error> {
+    let Some(record) = kv.scan(system, keys::GONE).next() else { return Ok(false) };
+    let (key, value) = record?;
+    let gone = Gone::of(&key, &value)?;
+    let (from, mut to) = (&gone.prefix, prefix_end(&gone.prefix).unwrap_or_default());
+    let mut batch = Batch::default();
+    if let Some(id) = kv.family(gone.family)? {
+        let (costs, mut rows, mut bytes, mut end) = (kv.deletion(), 0, 0, None);
+        // Otherwise the range costs the same whatever is in it.
+        if costs.rows < u64::MAX {
+            kv.range(&Family::new(gone.family, id), &from[..]..&to[..], &mut |key, value| {
+                (rows, bytes) = (rows + 1, bytes + (key.len() + value.len()) as u64);
+                let is_full = rows == costs.rows || bytes >= costs.bytes;
+                end = is_full.then(|| [key, &[0]].concat());
+                !is_full
+            })?;
+        }
+        let has_more = end.is_some();
+        to = end.unwrap_or(to);
+        batch.delete_range(id, from, &to)?;
+        if has_more {
+            kv.write(&batch, false)?;
+            return Ok(true);
+        }
+    }
+    batch.delete(system.id, &[&key])?;
+    kv.write(&batch, false)?;
+    Ok(true)
+}
+
+impl Inner {
+    /// Deletes rows that are gone, on the thread for chores. If the store is closed meanwhile, or a
+    /// write fails, its next opening or the next replacement goes on.
+    pub(super) fn delete_gone(&self) {
+        let (system, open) = (self.system.clone(), Arc::downgrade(&self.open));
+        let delete = move |kv: &dyn Kv| {
+            while open.strong_count() > 0 {
+                match delete_piece(kv, &system) {
+                    Ok(true) if kv.is_untidy() => kv.tidy(),
+                    Ok(true) => {}
+                    Ok(false) => return,
+                    Err(error) => {
+                        tracing::warn!(%error, "the rows of a replaced table are deleted later");
+                        return;
+                    }
+                }
+            }
+        };
+        self.writer.hand_over(vec![Box::new(delete)]);
+    }
+
+    /// Goes on with what an earlier life has begun to delete.
+    pub(super) fn delete_more(&self) {
+        if self.kv.scan(&self.system, keys::GONE).next().is_some() {
+            self.delete_gone();
+        }
+    }
+}

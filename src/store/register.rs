@@ -1,0 +1,153 @@
+//! The register of the tables that have been replaced, as stored: the prefix of each name, and the
+//! generation. Without a record, the prefix of a table follows from its name.
+
+use super::gone::Gone;
+use super::{Store, keys};
+use crate::base::{Error, sync::Arc};
+use crate::commit::prefixes::{FIRST, Moved, Prefixes};
+use crate::commit::sealed::Kind;
+use crate::kv::batch::{Batch, FamilyId, Records};
+use crate::kv::{Family, Kv, TABLES};
+use std::collections::HashMap;
+
+/// The name in use since the first replaced table. An older program would look for its rows under
+/// the prefix of the name.
+pub(super) const IN_USE: &str = "replaced";
+
+/// The record of a name: its prefix. The record of the empty name is the generation, in 8 bytes.
+pub(super) const SEAL: Kind = Kind { label: "table", versions: &[1] };
+
+pub(super) fn encode(name: &str, prefix: &[u8]) -> Vec<u8> {
+    SEAL.begin(prefix.len()).bytes(prefix).seal(name, "")
+}
+
+pub(super) fn decode(name: &str, bytes: &[u8]) -> Result<Vec<u8>, String> {
+    Ok(SEAL.open(name, "", bytes)?.rest.to_vec())
+}
+
+fn corrupt(name: &str, reason: impl Into<String>) -> Error {
+    Error::Corrupt { name: name.to_owned(), reason: format!("the place of the table: {}", reason.into()) }
+}
+
+fn number(bytes: &[u8]) -> Result<u64, Error> {
+    let number = decode("", bytes).map(|number| number.try_into().map(u64::from_be_bytes));
+    number.map_err(|why| corrupt("", why))?.map_err(|_| corrupt("", "it is no number"))
+}
+
+/// Returns the stored generation.
+pub(super) fn generation(kv: &dyn Kv, system: &Family) -> Result<u64, Error> {
+    kv.get(system, keys::TABLE)?.map_or(Ok(FIRST), |bytes| number(&bytes))
+}
+
+/// Reads the register, as of one moment.
+pub(super) fn load(kv: &dyn Kv, system: &Family, into: &Prefixes) -> Result<(), Error> {
+    let (mut names, mut generation) = (HashMap::new(), FIRST);
+    for pair in kv.scan(system, keys::TABLE) {
+        let (key, value) = pair?;
+        let name = String::from_utf8_lossy(&key[keys::TABLE.len()..]).into_owned();
+        if name.is_empty() {
+            generation = number(&value)?;
+        } else {
+            let prefix: Arc<[u8]> = decode(&name, &value).map_err(|why| corrupt(&name, why))?.into();
+            names.insert(name, prefix);
+        }
+    }
+    into.load(names, generation);
+    Ok(())
+}
+
+/// Returns the records that give each second name the place of the first, and each first name a
+/// fresh place, with the rows that are gone by that.
+fn moves(
+    prefixes: &Prefixes,
+    system: FamilyId,
+    tables: &[Renamed],
+    gone: &mut Vec<Gone>,
+) -> Result<(Records, Vec<Moved>), Error> {
+    let (mut records, mut moved) = (Records::default(), Vec::new());
+    for Renamed { from, to, fresh } in tables {
+        let place =
+            |name: &str| prefixes.of(name).0.unwrap_or_else(|| keys::table_prefix(name).unwrap_or_default().into());
+        let (left, taken) = (place(to), place(from));
+        gone.push(Gone { family: TABLES, prefix: left.to_vec() });
+        moved.push(Moved { name: to.clone(), from: left, to: taken.clone() });
+        moved.push(Moved { name: from.clone(), from: taken, to: keys::fresh_prefix(*fresh).as_slice().into() });
+    }
+    for Moved { name, to, .. } in &moved {
+        records.put(system, &[keys::TABLE, name.as_bytes()], &[&encode(name, to)])?;
+    }
+    let generation = (prefixes.generation() + 1).to_be_bytes();
+    records.put(system, &[keys::TABLE], &[&encode("", &generation)])?;
+    Ok((records, moved))
+}
+
+/// A table that takes another name, and the number of the place that its old name gets.
+struct Renamed {
+    from: String,
+    to: String,
+    fresh: u32,
+}
+
+/// Writes records with everything that is gone by them, and calls the last one in that moment.
+pub(crate) type WriteMoves<'a> = &'a mut dyn FnMut(&Records, Vec<Gone>, &dyn Fn()) -> Result<(), Error>;
+
+impl Store {
+    /// Gives tables other names in the write that `prepare` makes, and deletes what is gone by that
+    /// behind it. Meanwhile nothing else writes rows or items.
+    pub(crate) fn write_moves<R>(
+        &self,
+        tables: &[(String, String)],
+        prepare: impl FnOnce(WriteMoves<'_>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let renamed = |(from, to): &(String, String)| {
+            Ok(Renamed { from: from.clone(), to: to.clone(), fresh: self.ids().next()? })
+        };
+        let tables = tables.iter().map(renamed).collect::<Result<Vec<_>, Error>>()?;
+        let (kv, system, prefixes) = (self.kv(), self.system(), &self.inner.prefixes);
+        let mut has_gone = false;
+        let prepared = self.writer().alone(|rows| {
+            prepare(&mut |records, mut gone, moved| {
+                let mut batch = Batch::default();
+                batch.append(records);
+                let (places, left) = moves(prefixes, system.id, &tables, &mut gone)?;
+                if !tables.is_empty() {
+                    batch.append(&places);
+                }
+                gone.iter().try_for_each(|gone| gone.put(system.id, &mut batch))?;
+                // With a flush: what is gone is deleted at once.
+                if let Err(error) = kv.write(&batch, true)
+                    && (tables.is_empty() || generation(kv, system)? == prefixes.generation())
+                {
+                    return Err(Error::from(error));
+                }
+                if !tables.is_empty() {
+                    rows.forget();
+                    prefixes.replace(self.inner.tables.id, left);
+                }
+                moved();
+                has_gone = !gone.is_empty();
+                Ok(())
+            })
+        })?;
+        if has_gone {
+            self.inner.delete_gone();
+        }
+        Ok(prepared)
+    }
+
+    /// Notes that the store has tables or logs that were replaced.
+    pub(crate) fn note_replaced(&self) -> Result<(), Error> {
+        self.note_in_use(IN_USE)
+    }
+
+    /// Takes over the tables that another process has replaced, if only that one writes. Returns
+    /// true if there are any.
+    pub(super) fn follow(&self) -> Result<bool, Error> {
+        let (kv, system, prefixes) = (self.kv(), self.system(), &self.inner.prefixes);
+        let is_behind = self.inner.follows && generation(kv, system)? > prefixes.generation();
+        if is_behind {
+            load(kv, system, prefixes)?;
+        }
+        Ok(is_behind)
+    }
+}
