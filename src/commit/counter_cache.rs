@@ -31,11 +31,6 @@ impl CounterCache {
         }
     }
 
-    /// Forgets all counters, since tables have other prefixes from now on.
-    pub(crate) fn forget(&mut self) {
-        self.cells = Cells::default();
-    }
-
     /// Takes the cached counters, which are given back once a batch is written.
     pub(super) fn take(&mut self) -> Cells {
         let cells = std::mem::take(&mut self.cells);

@@ -97,9 +97,11 @@ impl Writer {
 
     /// Runs this while no batch is made and no other thread changes rows: for a write that moves
     /// tables.
-    pub(crate) fn alone<R>(&self, run: impl FnOnce(&mut CounterCache) -> R) -> R {
+    pub(crate) fn alone<R>(&self, run: impl FnOnce() -> R) -> R {
         let batches = self.batches.lock();
-        let done = run(&mut self.rows.write());
+        let rows = self.rows.write();
+        let done = run();
+        drop(rows);
         self.leave_rest(batches);
         done
     }

@@ -105,7 +105,7 @@ impl Store {
         let tables = tables.iter().map(renamed).collect::<Result<Vec<_>, Error>>()?;
         let (kv, system, prefixes) = (self.kv(), self.system(), &self.inner.prefixes);
         let mut has_gone = false;
-        let prepared = self.writer().alone(|rows| {
+        let prepared = self.writer().alone(|| {
             prepare(&mut |records, mut gone, moved| {
                 let mut batch = Batch::default();
                 batch.append(records);
@@ -121,7 +121,6 @@ impl Store {
                     return Err(Error::from(error));
                 }
                 if !tables.is_empty() {
-                    rows.forget();
                     prefixes.replace(self.inner.tables.id, left);
                 }
                 moved();
