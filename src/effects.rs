@@ -245,15 +245,14 @@ impl Effects {
 
     /// Checks that the job may request this much more of this table. Returns the prefix of its keys.
     fn admit_row<'t>(&mut self, table: &'t Table, length: usize) -> Result<Cow<'t, [u8]>, Error> {
-        loop {
-            let (prefix, generation) = table.place();
-            self.admit(table.store(), "table", table.name(), length.saturating_add(prefix.len()))?;
-            if self.changes.is_in(generation) {
-                return Ok(prefix);
-            }
+        let (mut prefix, mut generation) = table.place();
+        self.admit(table.store(), "table", table.name(), length.saturating_add(prefix.len()))?;
+        while !self.changes.is_in(generation) {
             // A table was replaced since the last change.
             self.changes = table.prefixes().renewed(&self.changes)?;
+            (prefix, generation) = table.place();
         }
+        Ok(prefix)
     }
 
     /// Checks that the job may request this many more bytes of this store.

@@ -190,3 +190,38 @@ impl Effects {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::memory::MemoryKv;
+    use crate::{Consumer, MemoryJobs, MemoryProgress};
+    use std::sync::Arc;
+
+    #[test]
+    fn a_trim_that_comes_late_writes_nothing_under_the_new_name() -> Result<(), Error> {
+        let kv = Arc::new(MemoryKv::default());
+        let open = || Store::on(kv.clone(), &Store::options(), &"memory");
+        for name in ["old", "new"] {
+            let (store, jobs) = (open()?, (0..1).collect::<MemoryJobs<u64>>());
+            let log = store.log::<u64>(name)?;
+            log.push_all(&[1, 2, 3])?;
+            Consumer::builder(jobs, store.progress(name)).owns(&log).stop_at(0).start(|_| Ok(()))?.join()?;
+        }
+        let (store, (until, wait)) = (open()?, crossbeam_channel::bounded(0));
+        store.writer().start_without_a_core(wait);
+        for name in ["old", "new"] {
+            let log = store.log::<u64>(name)?;
+            let follower = Consumer::builder(log.clone(), MemoryProgress::new()).stop_at(2).start(|_| Ok(()))?;
+            log.retain([&follower.handle()]);
+            follower.join()?;
+        }
+        // The trims wait for the writer's thread, and no handle is left.
+        store.replace(&[("new", "old")])?;
+        drop(until);
+        store.write(|effects| effects.put(&store.table("t")?, "", ""))?;
+        let logs: Vec<_> = store.logs()?.into_iter().map(|log| (log.name, log.first, log.head)).collect();
+        assert_eq!(logs, [("old".to_owned(), 1, Some(3))]);
+        Ok(())
+    }
+}

@@ -112,3 +112,81 @@ impl Inner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::error::StoreError;
+    use crate::kv::{Deletion, double::Double, memory::MemoryKv};
+
+    /// A database in which few rows can be deleted at a time.
+    #[derive(Default)]
+    struct Slow(MemoryKv);
+
+    impl Double for Slow {
+        fn memory(&self) -> &MemoryKv {
+            &self.0
+        }
+
+        fn deletion(&self) -> Deletion {
+            Deletion { rows: 3, bytes: 100, reclaims: false }
+        }
+    }
+
+    fn rows(kv: &Slow) -> (usize, usize) {
+        let [system, tables, logs] = kv.0.families();
+        let count = |family: &Family, prefix: &[u8]| kv.0.scan(family, prefix).count();
+        (count(&tables, b"") + count(&logs, b""), count(&system, keys::GONE))
+    }
+
+    #[test]
+    fn rows_go_piece_by_piece_and_a_crash_loses_none() -> Result<(), Error> {
+        let kv = Slow::default();
+        let [system, tables, logs] = kv.0.families();
+        let mut batch = Batch::default();
+        for row in 0..10u8 {
+            batch.put(tables.id, &[b"\x03old", &[row]], &[b""])?;
+            batch.put(tables.id, &[b"\x03ole", &[row]], &[&[0; 60]])?;
+            batch.put(logs.id, &[b"\x03old", &[row]], &[b""])?;
+        }
+        for (family, prefix) in [(TABLES, "\u{3}old"), (LOGS, "\u{3}old"), (PARKED, "\u{3}old")] {
+            Gone { family, prefix: prefix.into() }.put(system.id, &mut batch)?;
+        }
+        kv.0.write(&batch, false)?;
+        let (mut before, mut pieces) = (rows(&kv), 0);
+        assert_eq!(before, (30, 3));
+        while delete_piece(&kv, &system)? {
+            // A failed write deletes nothing, and the next life goes on from here.
+            let now = rows(&kv);
+            assert!(now < before && before.0 - now.0 <= 3, "{before:?} {now:?}");
+            assert_eq!(rows(&Slow(kv.0.after_crash())), now);
+            kv.0.fail(0..1);
+            assert!(now == (10, 0) || delete_piece(&kv, &system).is_err());
+            kv.0.fail(0..0);
+            assert_eq!(rows(&kv), now);
+            (before, pieces) = (now, pieces + 1);
+        }
+        // Three full pieces and the rest of the two tables, and nothing of the last.
+        assert_eq!((before, pieces), ((10, 0), 9));
+        // A wide row ends a piece early.
+        let mut batch = Batch::default();
+        Gone { family: TABLES, prefix: b"\x03ole".to_vec() }.put(system.id, &mut batch)?;
+        kv.0.write(&batch, false)?;
+        assert!(delete_piece(&kv, &system)?);
+        assert_eq!(rows(&kv), (8, 1));
+        Ok(())
+    }
+
+    #[test]
+    fn a_record_of_no_rows_is_refused() -> Result<(), StoreError> {
+        for place in [&b""[..], b"t", b"x\x03old", b"l\xff\xff"] {
+            let kv = MemoryKv::default();
+            let [system, ..] = kv.families();
+            let mut batch = Batch::default();
+            batch.put(system.id, &[keys::GONE, place], &[&encode(place)])?;
+            kv.write(&batch, false)?;
+            assert!(matches!(delete_piece(&kv, &system), Err(Error::Corrupt { .. })), "{place:?}");
+        }
+        Ok(())
+    }
+}

@@ -117,6 +117,12 @@ impl Table {
         if self.is_family() || self.prefixes.generation() == self.generation {
             return (Cow::Borrowed(&self.prefix), self.generation);
         }
+        self.later_place()
+    }
+
+    /// The same after a table of the store was replaced.
+    #[cold]
+    fn later_place(&self) -> (Cow<'_, [u8]>, u64) {
         let (prefix, generation) = self.prefixes.of(&self.name);
         (prefix.map_or(Cow::Borrowed(&self.prefix[..]), |prefix| Cow::Owned(prefix.to_vec())), generation)
     }
