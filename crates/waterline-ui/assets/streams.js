@@ -1,7 +1,7 @@
 // The views of consumers: their cards, the graph of a pipeline, and one consumer with its window.
 
 import { h, get, link } from "./dom.js";
-import { Plots, advices, askNumber, changer, confirm, figure, make, moment, number, seconds, strip, table, tone } from "./parts.js";
+import { Plots, advices, askNumber, changer, confirm, figure, make, moment, number, say, seconds, strip, table, tone } from "./parts.js";
 
 function figures(stream) {
   const status = stream.status;
@@ -62,6 +62,7 @@ export class StoredView {
       h("h2", { key: "title" }, consumer.name),
       advices(consumer, writes),
       savedFigures(consumer),
+      h("p", { key: "owns" }, "Its tables and logs: ", owned(consumer.owns), "."),
       h("section", { key: "parked" }, h("h3", null, "Parked jobs"), jobs.length ? table(`${number(consumer.parked)} jobs failed for good and were passed`, ["index", "attempts", "parked", "error"], jobs) : h("p", null, "No job is parked.")),
       h("section", { key: "history" }, h("h3", null, "History"),
         halt ? h("p", { class: "error" }, "The last halt, at ", number(halt.index), ", ", moment(halt.at), `: ${halt.error}`) : h("p", null, "No halt is on record."),
@@ -97,6 +98,39 @@ const LINES = [
   { name: "head", title: "Head" },
   { name: "watermark", title: "Watermark" },
 ];
+
+/** The tables and logs that belong to a consumer, in words. */
+function owned(owns) {
+  return owns && owns.length ? owns.map((part) => `the ${part.what} "${part.name}"`).join(", ") : "nothing is said";
+}
+
+/** What there is of a saved consumer, and how far it is. */
+function whole(consumer) {
+  const done = consumer.last_processed === null ? "with no watermark so far" : `processed up to ${number(consumer.last_processed)}`;
+  return `"${consumer.name}", ${done}, with ${number(consumer.parked)} parked jobs and its history; its tables and logs: ${owned(consumer.owns)}.`;
+}
+
+/** Asks whose name a consumer takes. Says first what comes and what goes. */
+async function askReplace(stream) {
+  let saved;
+  try {
+    saved = (await get("saved")).consumers;
+  } catch (error) {
+    say(error.message, "stuck");
+    return;
+  }
+  const own = saved.find((consumer) => consumer.name === stream.progress);
+  const others = saved.filter((consumer) => consumer !== own);
+  if (!own || !others.length) {
+    say("There is no other saved consumer whose name it could take.", "stuck");
+    return;
+  }
+  let to = others[0];
+  const choose = (event) => { to = others[event.target.selectedIndex]; };
+  const field = h("label", null, "The name that it takes ", h("select", { onchange: choose }, others.map((other) => h("option", { value: other.name }, other.name))));
+  const warn = () => confirm("Replace", [h("p", null, "What comes: ", whole(own)), h("p", null, "What goes: ", whole(to))], () => make({ action: "replace", stream: stream.name, name: to.name }));
+  confirm("Take its name", [field], warn);
+}
 
 /** One consumer. */
 export class StreamView {
@@ -139,8 +173,10 @@ export class StreamView {
         isPaused ? changer("Resume", change("resume"), writes) : changer("Pause", change("pause"), writes),
         changer("Look at the source", change("check"), writes),
         changer(`At once: ${number(stream.strip.max_processing)}`, null, writes, ask("Jobs at once", "set_max_processing", stream.strip.max_processing)),
-        changer(`Search ahead: ${stream.strip.max_search_ahead === null ? "no limit" : number(stream.strip.max_search_ahead)}`, null, writes, ask("Search ahead", "set_max_search_ahead", stream.strip.max_search_ahead))),
+        changer(`Search ahead: ${stream.strip.max_search_ahead === null ? "no limit" : number(stream.strip.max_search_ahead)}`, null, writes, ask("Search ahead", "set_max_search_ahead", stream.strip.max_search_ahead)),
+        changer("Take another name", null, writes, () => askReplace(stream))),
       figures(stream),
+      h("p", { key: "owns" }, "Its tables and logs: ", owned(stream.owns), "."),
       h("section", { key: "window", "aria-label": "Window" }, h("h3", null, "Window"), strip(stream.strip)),
       this.plots.view(),
       this.attempts(stream.strip),

@@ -131,8 +131,14 @@ impl Change {
                 shared.store()?.progress(progress()?).seek(next, self.reason.as_deref().unwrap_or_default())?;
                 return said(format!("the next job is {next}: start the consumer again"));
             }
+            "replace" => {
+                let (from, to) = (progress()?, needs(self.name.as_deref(), "name", &self.action)?);
+                shared.store()?.replace(&[(&from, to)])?;
+                return said(format!("{from:?} has the name {to:?} now: start the consumer of that name"));
+            }
             "remove" => {
-                shared.store()?.progress(progress()?).remove()?;
+                // What belongs to it is cleared in the same write.
+                shared.store()?.progress(progress()?).remove_with(|_| Ok(()))?;
                 return said("the progress is removed: the consumer begins anew when it is started again".to_owned());
             }
             "set_max_processing" => {

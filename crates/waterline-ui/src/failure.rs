@@ -30,9 +30,12 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let status = match &error {
             Error::NotParked { .. } | Error::NotFound { .. } => StatusCode::NOT_FOUND,
-            Error::InUse { .. } | Error::Stopped | Error::AlreadyDone { .. } | Error::NothingSaved { .. } => {
-                StatusCode::CONFLICT
-            }
+            Error::InUse { .. }
+            | Error::Stopped
+            | Error::AlreadyDone { .. }
+            | Error::NothingSaved { .. }
+            | Error::NotReplaced { .. }
+            | Error::Needed { .. } => StatusCode::CONFLICT,
             Error::Config(_) => StatusCode::BAD_REQUEST,
             Error::ReadOnly => StatusCode::FORBIDDEN,
             _ => StatusCode::INTERNAL_SERVER_ERROR,

@@ -34,6 +34,7 @@ fn row(consumer: &ConsumerInfo) -> Value {
         "parked": consumer.parked,
         "moved_at": consumer.moved_at.map(crate::shared::millis),
         "life_open": consumer.life_open,
+        "owns": consumer.owns,
     });
     advice::of_saved(&mut row, consumer);
     row

@@ -5,7 +5,7 @@ use crate::advice;
 use crate::failure::Failure;
 use crate::shared::{Shared, Stream};
 use serde_json::{Value, json};
-use waterline::{Blocked, ConsumerInfo, LastHalt, State, Status, Verdict};
+use waterline::{Blocked, ConsumerInfo, State, Status, Verdict};
 
 /// The maximum number of cells of a strip: a screen has room for no more.
 const CELLS: usize = 1_000;
@@ -80,7 +80,9 @@ pub(super) fn stream(shared: &Shared, query: &Query) -> Result<Value, Failure> {
     let stream = named(shared, query)?;
     let mut view = row(shared, stream);
     view["strip"] = json!(stream.handle.strip(CELLS));
-    view["last_halt"] = json!(last_halt(shared, stream));
+    let saved = saved_of(shared, stream);
+    view["owns"] = json!(saved.as_ref().map_or(&[][..], |saved| &saved.owns));
+    view["last_halt"] = json!(saved.and_then(|saved| saved.last_halt));
     Ok(view)
 }
 
@@ -96,11 +98,11 @@ pub(super) fn saved(shared: &Shared) -> Result<Value, Failure> {
     Ok(json!({"consumers": consumers, "logs": logs}))
 }
 
-/// Returns the last halt; `None` also if the store cannot be read, which the sentence says.
-fn last_halt(shared: &Shared, stream: &Stream) -> Option<LastHalt> {
+/// Returns what is saved of a consumer; `None` also if the store cannot be read, which the sentence
+/// says.
+fn saved_of(shared: &Shared, stream: &Stream) -> Option<ConsumerInfo> {
     let name = stream.handle.name()?;
-    let consumers = shared.saved().ok()?;
-    consumers.into_iter().find(|consumer| consumer.name == name)?.last_halt
+    shared.saved().ok()?.into_iter().find(|consumer| consumer.name == name)
 }
 
 /// Returns the name of a progress with records in the store, of a consumer on the page or not.

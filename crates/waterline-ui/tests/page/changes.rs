@@ -78,6 +78,38 @@ fn parked_jobs_are_redriven_discarded_and_skipped() {
 }
 
 #[test]
+fn a_consumer_takes_the_name_of_another_one() {
+    let store = Store::in_memory();
+    let start = |name: &str, last: u64| {
+        let table = store.table(name).unwrap();
+        table.put("from", name).unwrap();
+        let jobs: MemoryJobs<u64> = (0..=last).collect();
+        Consumer::builder(jobs, store.progress(name)).owns(&table).start(|_| Ok(())).unwrap()
+    };
+    let (old, new) = (start("old", 3), start("new", 7));
+    assert!(old.handle().wait_for(3, Duration::from_secs(60)) && new.handle().wait_for(7, Duration::from_secs(60)));
+    let page = Page::new(&store).watch(old.handle()).watch(new.handle()).allow_writes(true);
+    let served = page.token(crate::world::TOKEN).serve("127.0.0.1:0").unwrap();
+    let part = json!([{"what": "table", "name": "new"}]);
+    assert_eq!(view(&served, "/api/stream?name=new")["owns"], part);
+    assert_eq!(view(&served, "/api/saved")["consumers"][0]["owns"], part);
+    let replace = json!({"action": "replace", "stream": "new", "name": "old"});
+    let (status, said) = change(&served, &replace);
+    assert!(status == 409 && said["error"].as_str().unwrap().contains("in use"), "{status} {said}");
+    old.stop().unwrap();
+    new.stop().unwrap();
+    assert_eq!(change(&served, &json!({"action": "replace", "stream": "new"})).0, 400);
+    let (status, said) = change(&served, &json!({"action": "replace", "stream": "new", "name": "odd"}));
+    assert!(status == 409 && said["error"].as_str().unwrap().contains("cannot replace"), "{status} {said}");
+    assert_eq!(make(&served, &replace), "\"new\" has the name \"old\" now: start the consumer of that name");
+    assert_eq!(store.progress("old").last_processed().unwrap(), Some(7));
+    assert_eq!(store.table("old").unwrap().get("from").unwrap().as_deref(), Some(&b"new"[..]));
+    // A progress is removed with what belongs to it.
+    make(&served, &json!({"action": "remove", "stream": "old"}));
+    assert!(store.consumers().unwrap().is_empty() && store.tables().unwrap().is_empty());
+}
+
+#[test]
 fn single_jobs_are_run_requeued_cancelled_and_removed() {
     let world = World::new();
     let served = world.writable();
