@@ -118,7 +118,21 @@ pub(crate) enum Change {
         #[command(flatten)]
         how: Reason,
     },
+    /// Give a consumer the name of another one, whose progress, tables and logs go
+    ///
+    /// Its progress, its parked jobs, its history, and the tables and logs that belong to it take
+    /// the names of those of the other one.
+    Replace {
+        /// The name of the progress that takes the other name.
+        from: String,
+        /// The name that it takes.
+        to: String,
+        #[command(flatten)]
+        how: Note,
+    },
     /// Remove a progress with its parked jobs and its history, so that its consumer starts anew
+    ///
+    /// The tables and logs that belong to it are cleared.
     Remove {
         /// The name of the progress.
         name: String,
@@ -245,9 +259,10 @@ impl Change {
     /// Returns true if the change is to be made, and the reason that was given.
     pub(crate) fn how(&self) -> (bool, Option<&str>) {
         match self {
-            Self::Redrive { how, .. } | Self::Discard { how, .. } | Self::Remove { how, .. } => {
-                (how.sure.yes, how.reason.as_deref())
-            }
+            Self::Redrive { how, .. }
+            | Self::Discard { how, .. }
+            | Self::Replace { how, .. }
+            | Self::Remove { how, .. } => (how.sure.yes, how.reason.as_deref()),
             Self::Skip { how, .. } | Self::Seek { how, .. } => (how.sure.yes, Some(&how.reason)),
             Self::Check { how, .. }
             | Self::RemoveQueue { how, .. }

@@ -56,6 +56,7 @@ fn plan(place: &dyn Backend, change: &Change) -> Result<Plan, Fault> {
         Change::Skip { name, index, .. } => streams::skip(place, name, *index),
         Change::Seek { name, next, new: false, .. } => streams::seek(place, name, *next),
         Change::Seek { name, next, new: true, .. } => streams::seek_new(place, name, *next),
+        Change::Replace { from, to, .. } => streams::replace(place, from, to),
         Change::Remove { name, .. } => streams::remove(place, name),
         Change::Check { name, .. } => streams::check(place, name),
         Change::RemoveQueue { queue, .. } => queues::removal(place, queue),

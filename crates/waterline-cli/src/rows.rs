@@ -54,6 +54,8 @@ pub(crate) struct Consumer {
     /// The log that it reads, if that is known.
     #[serde(default)]
     pub(crate) log: Option<String>,
+    /// The tables and logs that belong to it.
+    pub(crate) owns: Vec<Owned>,
     /// Why its records cannot be read.
     pub(crate) unreadable: Option<String>,
     #[serde(flatten)]
@@ -69,6 +71,20 @@ impl Consumer {
     pub(crate) fn standing_halt(&self) -> Option<&Halt> {
         self.last_halt.as_ref().filter(|halt| self.next.is_none_or(|next| next <= halt.index))
     }
+}
+
+/// A table or a log that belongs to a consumer.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Owned {
+    /// `table` or `log`.
+    pub(crate) what: String,
+    pub(crate) name: String,
+}
+
+/// Lists these in words.
+pub(crate) fn owned(all: &[Owned]) -> String {
+    let texts: Vec<_> = all.iter().map(|one| format!("the {} {:?}", one.what, one.name)).collect();
+    texts.join(", ")
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -5,7 +5,7 @@ use crate::content::{LOGS, log_record, log_rows};
 use crate::error::Fault;
 use crate::format::{At, count, cut, length, number, rate};
 use crate::print::{Cell, Report, record};
-use crate::rows::{Consumer, Halt, Live, Move, ParkedRow, Retry, Verdict};
+use crate::rows::{Consumer, Halt, Live, Move, ParkedRow, Retry, Verdict, owned};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -74,6 +74,7 @@ pub(crate) fn show(place: &dyn Backend, name: &str) -> Result<Report, Fault> {
         ("life", life(&consumer).into()),
         ("last halt", halt.map_or_else(|| "none".into(), |halt| halt_cell(&consumer, halt, now))),
         ("moves by hand", count(moves.len() as u64, "move").into()),
+        ("owns", if consumer.owns.is_empty() { "nothing is said".to_owned() } else { owned(&consumer.owns) }.into()),
     ]);
     if !parked.is_empty() {
         report.line("");

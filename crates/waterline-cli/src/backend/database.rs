@@ -147,6 +147,9 @@ impl Backend for Database {
             }
             Change::Skip { name, index, how } => store.skip(name, *index, &how.reason)?,
             Change::Seek { name, next, how, .. } => store.seek(name, *next, &how.reason)?,
+            Change::Replace { .. } => {
+                return Err(Fault::new("a consumer of a database is given another name by its program alone"));
+            }
             Change::Remove { name, .. } => store.remove(name)?,
             Change::Check { .. } => {
                 return Err(Fault::new("a consumer looks at its source in its process alone: use --url"));

@@ -139,7 +139,9 @@ impl Backend for Files {
             }
             Change::Skip { name, index, how } => progress(name).skip(*index, &how.reason)?,
             Change::Seek { name, next, how, .. } => progress(name).seek(*next, &how.reason)?,
-            Change::Remove { name, .. } => progress(name).remove()?,
+            Change::Replace { from, to, .. } => store.replace(&[(from, to)])?,
+            // What belongs to it is cleared in the same write.
+            Change::Remove { name, .. } => progress(name).remove_with(|_| Ok(()))?,
             Change::Check { .. } => {
                 return Err(Fault::new("a consumer looks at its source in its process alone: use --url"));
             }

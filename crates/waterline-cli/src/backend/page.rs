@@ -87,6 +87,7 @@ impl Page {
             Change::Seek { name, next, how, .. } => {
                 json!({"action": "seek", "stream": name, "index": next, "reason": how.reason})
             }
+            Change::Replace { from, to, .. } => json!({"action": "replace", "stream": from, "name": to}),
             Change::Remove { name, .. } => json!({"action": "remove", "stream": name}),
             Change::Check { name, .. } => json!({"action": "check", "stream": name}),
             Change::RemoveQueue { queue, .. } => json!({"action": "remove_queue", "queue": queue}),

@@ -124,16 +124,45 @@ fn there(place: &dyn Backend, log: Option<&str>, next: u64) -> Result<String, Fa
     }
 }
 
-pub(super) fn remove(place: &dyn Backend, name: &str) -> Result<Plan, Fault> {
-    let consumer = consumer(place, name)?;
-    let done = match (&consumer.unreadable, consumer.last_processed) {
+/// Says how far a consumer is.
+fn done(consumer: &rows::Consumer) -> String {
+    match (&consumer.unreadable, consumer.last_processed) {
         (Some(_), _) => "which cannot be read".to_owned(),
         (None, Some(last)) => format!("which has processed jobs up to {last}"),
         (None, None) => "which has no watermark so far".to_owned(),
+    }
+}
+
+/// Says what there is of a consumer, and how far it is.
+fn whole(consumer: &rows::Consumer) -> String {
+    let (name, parked) = (&consumer.name, count(consumer.parked, "parked job"));
+    let owns = if consumer.owns.is_empty() { String::new() } else { format!(" and {}", rows::owned(&consumer.owns)) };
+    format!("{name:?}, {}, with {parked}, its history{owns}", done(consumer))
+}
+
+pub(super) fn replace(place: &dyn Backend, from: &str, to: &str) -> Result<Plan, Fault> {
+    let comes = consumer(place, from)?;
+    let goes = place.consumer(to)?;
+    let fields = json!({ "from": from, "to": to, "comes": comes.last_processed, "owns": comes.owns,
+        "goes": goes.as_ref().and_then(|goes| goes.last_processed) });
+    let gone = goes.map_or_else(|| "nothing, since nothing is saved under it".to_owned(), |goes| whole(&goes));
+    let what = format!("give {from:?} the name {to:?}: what comes is {}; what goes is {gone}", whole(&comes));
+    Ok(Plan::new("replace", what, fields))
+}
+
+pub(super) fn remove(place: &dyn Backend, name: &str) -> Result<Plan, Fault> {
+    let consumer = consumer(place, name)?;
+    let effects = match &consumer.owns[..] {
+        [] => "what its jobs have written stays".to_owned(),
+        owns => format!(
+            "{} {} cleared, and what else its jobs have written stays",
+            rows::owned(owns),
+            if owns.len() == 1 { "is" } else { "are" }
+        ),
     };
     let what = format!(
-        "remove the progress {name:?}, {done}, with {} and its history; its consumer then starts anew, and what its jobs have \
-         written stays",
+        "remove the progress {name:?}, {}, with {} and its history; its consumer then starts anew, and {effects}",
+        done(&consumer),
         count(consumer.parked, "parked job")
     );
     Ok(Plan::new("remove", what, json!({ "consumer": name, "last_processed": consumer.last_processed })))

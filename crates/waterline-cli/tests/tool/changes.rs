@@ -70,6 +70,41 @@ fn a_consumer_and_its_parked_jobs_are_changed() {
 }
 
 #[test]
+fn a_consumer_takes_the_name_of_another_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = &directory.path().join("data");
+    {
+        let store = Store::open(path).unwrap();
+        for (name, last) in [("balances", 3), ("balances-2", 7), ("bare", 1)] {
+            let table = store.table(name).unwrap();
+            table.put("from", name).unwrap();
+            let jobs: MemoryJobs<u64> = (0..=last).collect();
+            let consumer = Consumer::builder(jobs, store.progress(name)).stop_at(last);
+            let consumer = if name == "bare" { consumer } else { consumer.owns(&table) };
+            consumer.start(|_| Ok(())).unwrap().join().unwrap();
+        }
+    }
+    assert!(text(path, "show balances").contains("the table \"balances\""));
+    let what = "give \"balances-2\" the name \"balances\": what comes is \"balances-2\", which has processed jobs up to 7, \
+                with 0 parked jobs, its history and the table \"balances-2\"; what goes is \"balances\", which has processed \
+                jobs up to 3, with 0 parked jobs, its history and the table \"balances\"";
+    let made = change(path, "replace balances-2 balances", what);
+    assert_eq!((&made["comes"], &made["goes"]), (&json!(7), &json!(3)));
+    assert_eq!(consumer(path, "balances")["last_processed"], 7);
+    assert_eq!(records(path, "tables").len(), 2);
+    assert!(text(path, "table balances").contains("balances-2"), "the value of its row");
+    At::store(path).refused("replace balances-2 balances --yes", 1, &["there is no consumer \"balances-2\""]);
+    At::store(path).refused(
+        "replace bare balances --yes",
+        1,
+        &["nothing cannot take the names of the table \"balances\""],
+    );
+    let made = change(path, "remove balances", "remove the progress \"balances\", which has processed jobs up to 7");
+    assert!(made["what"].as_str().unwrap().contains("the table \"balances\" is cleared"), "{made}");
+    assert_eq!(records(path, "tables").len(), 1);
+}
+
+#[test]
 fn a_queue_is_changed_without_counting_a_crash() {
     let left = Application::halted();
     let store = &left.store();
