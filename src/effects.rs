@@ -243,13 +243,13 @@ impl Effects {
         Ok(())
     }
 
-    /// Checks that the job may request this much more of this table. Returns the prefix of its keys.
+    /// Checks that the job may request this much more of this table. Returns its keys' prefix.
     fn admit_row<'t>(&mut self, table: &'t Table, length: usize) -> Result<Cow<'t, [u8]>, Error> {
         let (mut prefix, mut generation) = table.place();
         self.admit(table.store(), "table", table.name(), length.saturating_add(prefix.len()))?;
         while !self.changes.is_in(generation) {
             // A table was replaced since the last change.
-            self.changes = table.prefixes().renewed(&self.changes)?;
+            self.changes = self.changes.renewed(table.prefixes())?;
             (prefix, generation) = table.place();
         }
         Ok(prefix)

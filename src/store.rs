@@ -21,6 +21,7 @@ mod ids;
 pub(crate) mod keys;
 #[cfg(any(test, feature = "rocksdb", feature = "sqlite-system"))]
 mod locked;
+mod moves;
 #[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
 mod opening;
 mod options;
@@ -142,7 +143,9 @@ impl Inner {
         let inner = Self::new(kv, families, format);
         if has_moved {
             register::load(&*inner.kv, &inner.system, &inner.prefixes)?;
-            inner.delete_more();
+            if gone::is_left(&*inner.kv, &inner.system) {
+                gone::delete_behind(&inner.writer, &inner.system, &inner.open);
+            }
         }
         Ok(inner)
     }

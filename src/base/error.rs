@@ -1,10 +1,10 @@
 //! The crate's one public error type.
 
-use crate::base::failure::{Verdict, verdict};
 use crate::base::{BoxError, Index, config::ConfigError};
 use std::path::PathBuf;
 use std::time::Duration;
 
+mod last_attempt;
 mod store;
 mod structure;
 mod text;
@@ -149,7 +149,7 @@ pub enum Error {
     /// A job that failed in its last attempt, or in a way that no further attempt can change (see
     /// [`Effects::add`](crate::Effects::add)). It does not count as done, and runs again after a
     /// restart.
-    #[error("job {index} failed in attempt {attempt}{}", after_the_last(source))]
+    #[error("job {index} failed in attempt {attempt}{}", Self::after_the_last(source))]
     Job {
         /// The index of the job.
         index: Index,
@@ -445,16 +445,5 @@ impl Error {
     #[must_use]
     pub fn report(&self) -> String {
         text::report(self)
-    }
-}
-
-/// Returns how the text about a job's last attempt ends: its state, and what to do.
-fn after_the_last(source: &BoxError) -> &'static str {
-    match source.downcast_ref::<Error>() {
-        Some(error) if error.is_for_good() || matches!(error, Error::Runtime) => {
-            " and is not tried again: fix the cause and start again"
-        }
-        _ if verdict(&**source) == Verdict::Permanent => " and is not tried again: fix the cause and start again",
-        _ => ", its last: fix the cause and start again, or allow more attempts",
     }
 }

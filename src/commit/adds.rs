@@ -2,7 +2,8 @@
 //! per entry, since many jobs count something and another thread frees their changes.
 
 use crate::base::sync::Arc;
-use crate::kv::{Family, batch::FamilyId};
+use crate::commit::prefixes::Look;
+use crate::kv::Family;
 use std::ops::Range;
 
 #[derive(Clone, Debug, Default)]
@@ -93,9 +94,8 @@ impl AddList {
         more.clear();
     }
 
-    /// Returns the same additions in other places. `now` returns the length of a key's prefix and
-    /// the new prefix, for the keys of tables that are elsewhere.
-    pub(super) fn in_places<'p>(&self, now: impl Fn(FamilyId, &[u8]) -> Option<(usize, &'p [u8])>) -> Self {
+    /// Returns the same additions in the tables of now.
+    pub(super) fn in_places(&self, now: Look<'_>) -> Self {
         let mut moved = Self::default();
         for Add { after, counters, key, by } in self.of(0..self.len()) {
             let (prefix, rest) = key.split_at(counters.prefix);

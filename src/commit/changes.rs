@@ -3,6 +3,7 @@
 use crate::base::{Error, Index, error::StoreError, structure::shows, sync::Arc};
 use crate::commit::adds::{Add, AddList};
 use crate::commit::participant::AnyParticipant;
+use crate::commit::prefixes::{Look, Prefixes};
 use crate::kv::batch::{FamilyId, Records, RowChange};
 use crate::kv::{Family, prefix_end};
 use std::ops::Range;
@@ -121,22 +122,35 @@ impl Changes {
         generation == 0 || self.generation == generation
     }
 
-    /// Returns the same changes in another generation. `now` returns the length of a key's prefix
-    /// and the new prefix, for the keys of tables that are elsewhere.
-    pub(super) fn in_places<'p>(
-        &self,
-        generation: u64,
-        now: impl Fn(FamilyId, &[u8]) -> Option<(usize, &'p [u8])>,
-    ) -> Result<Self, StoreError> {
-        let parts = |family, key| {
-            let (length, prefix) = now(family, key).unwrap_or_default();
-            [prefix, &key[length..]]
-        };
+    /// True if a table has been replaced since these changes were requested.
+    #[inline]
+    pub(crate) fn are_behind(&self, prefixes: &Prefixes) -> bool {
+        self.generation != 0 && self.generation != prefixes.generation()
+    }
+
+    /// Returns the same changes with the prefixes that their tables have now.
+    pub(crate) fn renewed(&self, prefixes: &Prefixes) -> Result<Self, StoreError> {
+        prefixes.since(self.generation, |generation, now| {
+            let mut renewed = Self { generation, records: self.records_in(now)?, ..self.clone() };
+            if let Some(adds) = &mut renewed.adds {
+                adds.list = adds.list.in_places(now);
+            }
+            Ok(renewed)
+        })
+    }
+
+    fn records_in(&self, now: Look<'_>) -> Result<Records, StoreError> {
         let mut records = Records::default();
         for record in self.records.records() {
             match record {
-                RowChange::Put { family, key, value } => records.put(family, &parts(family, key), &[value])?,
-                RowChange::Delete { family, key } => records.delete(family, &parts(family, key))?,
+                RowChange::Put { family, key, value } => {
+                    let (length, prefix) = now(family, key).unwrap_or_default();
+                    records.put(family, &[prefix, &key[length..]], &[value])?;
+                }
+                RowChange::Delete { family, key } => {
+                    let (length, prefix) = now(family, key).unwrap_or_default();
+                    records.delete(family, &[prefix, &key[length..]])?;
+                }
                 // A whole table.
                 RowChange::DeleteRange { family, from, to } => match now(family, from) {
                     Some((_, prefix)) => {
@@ -146,11 +160,7 @@ impl Changes {
                 },
             }
         }
-        let mut renewed = Self { records, generation, ..self.clone() };
-        if let Some(adds) = &mut renewed.adds {
-            adds.list = adds.list.in_places(now);
-        }
-        Ok(renewed)
+        Ok(records)
     }
 
     /// Adds to a counter of this table, whose key is the table's part and the user's part.

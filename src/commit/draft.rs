@@ -133,8 +133,8 @@ impl<'a> Draft<'a> {
     pub fn append(&mut self, all: &[Changes]) -> Result<Vec<Refused>, BoxError> {
         if all.iter().any(|changes| changes.generation() != 0) {
             let prefixes = self.overlay.prefixes();
-            if all.iter().any(|changes| prefixes.have_left(changes)) {
-                let renewed = all.iter().map(|changes| prefixes.renewed(changes)).collect::<Result<Vec<_>, _>>()?;
+            if all.iter().any(|changes| changes.are_behind(&prefixes)) {
+                let renewed = all.iter().map(|changes| changes.renewed(&prefixes)).collect::<Result<Vec<_>, _>>()?;
                 return self.append_here(&renewed);
             }
         }

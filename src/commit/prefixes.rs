@@ -6,9 +6,7 @@
 //! in their keys, and the writer renews those of an earlier one. So none of them ends among rows
 //! that are being deleted, or in a table that has another name by then.
 
-use crate::base::error::StoreError;
 use crate::base::sync::{Arc, AtomicU64, Ordering, RwLock};
-use crate::commit::changes::Changes;
 use crate::kv::batch::FamilyId;
 use std::collections::HashMap;
 
@@ -73,7 +71,7 @@ impl Prefixes {
         (places.now.clone(), self.generation())
     }
 
-    /// Takes over what is stored: when the store is opened, or, if another process writes it, later.
+    /// Takes over what is stored: when the store is opened, and later if another process writes it.
     pub(crate) fn load(&self, stored: HashMap<String, Arc<[u8]>>, generation: u64) {
         let mut places = self.places.write();
         if generation >= self.generation() {
@@ -94,18 +92,16 @@ impl Prefixes {
         self.generation.store(by, Ordering::Release);
     }
 
-    /// True if a table has been replaced since these changes were requested.
-    #[inline]
-    pub(crate) fn have_left(&self, changes: &Changes) -> bool {
-        changes.generation() != 0 && changes.generation() != self.generation()
-    }
-
-    /// Returns the same changes with the prefixes that their tables have now.
-    pub(crate) fn renewed(&self, changes: &Changes) -> Result<Changes, StoreError> {
+    /// Calls this with the generation, and with a look-up for keys of an earlier one. That returns the
+    /// length of the prefix of a key, and where its table is now, if that is elsewhere.
+    pub(super) fn since<R>(&self, earlier: u64, run: impl FnOnce(u64, Look<'_>) -> R) -> R {
         let places = self.places.read();
-        changes.in_places(self.generation(), |family, key| places.since(changes.generation(), family, key))
+        run(self.generation(), &|family, key| places.since(earlier, family, key))
     }
 }
+
+/// Looks up where a key of an earlier generation is now.
+pub(super) type Look<'p> = &'p dyn Fn(FamilyId, &[u8]) -> Option<(usize, &'p [u8])>;
 
 impl Places {
     /// Returns the length of the prefix of a key that was right in this generation, and the prefix
@@ -164,12 +160,12 @@ mod tests {
             changes
         };
         let first = changes(&["a", "b", "c"]);
-        assert!(!prefixes.have_left(&first));
+        assert!(!first.are_behind(&prefixes));
         replace(&prefixes, ours.id, ["a", "b"], "1");
         let second = changes(&["a", "b"]);
         replace(&prefixes, ours.id, ["a", "b"], "2");
         replace(&prefixes, ours.id, ["b", "c"], "3");
-        assert!(prefixes.have_left(&first) && prefixes.have_left(&second));
+        assert!(first.are_behind(&prefixes) && second.are_behind(&prefixes));
         let now: Vec<_> = ["a", "b", "c"].map(|name| prefixes.of(name).0.unwrap()).into();
         assert_eq!(now, [place("2"), place("3"), place("1")]);
         let each = |table: &str, next: &str| {
@@ -179,15 +175,15 @@ mod tests {
             let records = tables.iter().flat_map(|(table, next)| each(table, next));
             records.chain(tables.iter().map(|(table, _)| format!("{table}.add+"))).collect::<Vec<_>>()
         };
-        let renewed = prefixes.renewed(&first).unwrap();
+        let renewed = first.renewed(&prefixes).unwrap();
         assert_eq!(keys(&renewed), of(&[("2", "3"), ("3", "4"), ("1", "2")]));
-        assert_eq!(keys(&prefixes.renewed(&second).unwrap()), of(&[("2", "3"), ("3", "4")]));
-        assert!(!prefixes.have_left(&renewed));
+        assert_eq!(keys(&second.renewed(&prefixes).unwrap()), of(&[("2", "3"), ("3", "4")]));
+        assert!(!renewed.are_behind(&prefixes));
         // Records of other families, and of no table, stay.
         let mut others = Changes::default();
         others.put(other.id, &[b"a.put"], b"").unwrap();
-        assert!(!prefixes.have_left(&others));
-        assert!(others.is_in(FIRST) && prefixes.have_left(&others));
-        assert_eq!(keys(&prefixes.renewed(&others).unwrap()), ["a.put"]);
+        assert!(!others.are_behind(&prefixes));
+        assert!(others.is_in(FIRST) && others.are_behind(&prefixes));
+        assert_eq!(keys(&others.renewed(&prefixes).unwrap()), ["a.put"]);
     }
 }

@@ -5,8 +5,8 @@ use crate::progress::{Owned, Progress};
 use crate::source::Jobs;
 
 impl<J: Jobs, P: Progress> Builder<J, P> {
-    /// Says that this table or log belongs to the progress: its jobs alone fill it. Call it once for
-    /// each, in an order that you keep.
+    /// Says that this table or log belongs to the progress: its jobs alone fill it. Call it once
+    /// for each, in an order that you keep.
     ///
     /// The store keeps the list from the start on, and other calls go by it:
     /// [`Store::replace`](crate::Store::replace) gives the parts of one progress the names of those

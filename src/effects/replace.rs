@@ -59,7 +59,7 @@ impl Store {
     ///   the second progress has another number of parts, or others; if a part belongs to another
     ///   progress, too; if one of the logs is open, or is read by a consumer that is not replaced
     ///   with it and would lose its place.
-    /// * [`Error::ReadOnly`], [`Error::Config`] for a bad name, [`Error::Corrupt`] for an unreadable
+    /// * [`Error::ReadOnly`], [`Error::Config`] for a bad name, [`Error::Corrupt`] for a damaged
     ///   record, [`Error::Store`] if the database fails. (After a failure the next life of the
     ///   process may find all of it, or nothing.)
     pub fn replace(&self, names: &[(&str, &str)]) -> Result<(), Error> {

@@ -2,7 +2,7 @@
 
 use super::bounds::Bounds;
 use super::state::{Deleted, LogState};
-use crate::base::{BoxError, Index, error::StoreError, sync::Arc};
+use crate::base::{BoxError, Error, Index, error::StoreError, sync::Arc};
 use crate::commit::overlay::Overlay;
 use crate::commit::participant::{Cleanup, Participant};
 use crate::kv::Kv;
@@ -21,11 +21,6 @@ pub(crate) fn push_op(mut item: Vec<u8>) -> Vec<u8> {
     // effects, and many items may be pending.
     item.shrink_to(SPARE.max(2 * item.len()));
     item
-}
-
-/// Returns the operation that removes all items that no consumer needs.
-pub(crate) fn clear_op() -> Vec<u8> {
-    vec![CLEAR]
 }
 
 /// The state of a log after everything in the batch.
@@ -132,6 +127,15 @@ impl Participant for LogState {
 }
 
 impl LogState {
+    /// Returns the operation that removes all items that no consumer needs by then.
+    ///
+    /// # Errors
+    /// [`Error::Needed`] if a consumer needs one of them now.
+    pub(crate) fn clear_op(&self) -> Result<Vec<u8>, Error> {
+        self.check_needed(self.end())?;
+        Ok(vec![CLEAR])
+    }
+
     /// Gives back the disk space of all items that are deleted by now. Space that could not be
     /// given back is retried with the next piece.
     fn reclaim(&self, kv: &dyn Kv) -> Result<(), StoreError> {

@@ -200,15 +200,6 @@ impl LogState {
         lowest
     }
 
-    /// Returns the operation that removes all items.
-    ///
-    /// # Errors
-    /// [`Error::Needed`] if a consumer still needs one of them.
-    pub(crate) fn clear_op(&self) -> Result<Vec<u8>, Error> {
-        self.check_needed(self.end())?;
-        Ok(super::commit::clear_op())
-    }
-
     /// Returns an error if a consumer needs an item below this index. If there is none, none is
     /// needed, even if a consumer waits for its first one.
     pub(super) fn check_needed(&self, first: Index) -> Result<(), Error> {

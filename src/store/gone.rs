@@ -1,10 +1,10 @@
 //! Rows that are gone: out of sight since a replacement, and deleted behind it, a piece at a time.
 //! A record lists each prefix until no row has it any more, so that goes on after a crash.
 
-use super::{Inner, keys};
+use super::keys;
 use crate::base::Error;
 use crate::base::sync::Arc;
-use crate::commit::sealed::Kind;
+use crate::commit::{sealed::Kind, writer::Writer};
 use crate::kv::batch::{Batch, FamilyId};
 use crate::kv::{Family, Kv, LOGS, PARKED, TABLES, prefix_end};
 
@@ -84,33 +84,29 @@ fn delete_piece(kv: &dyn Kv, system: &Family) -> Result<bool, Error> {
     Ok(true)
 }
 
-impl Inner {
-    /// Deletes rows that are gone, on the thread for chores. If the store is closed meanwhile, or a
-    /// write fails, its next opening or the next replacement goes on.
-    pub(super) fn delete_gone(&self) {
-        let (system, open) = (self.system.clone(), Arc::downgrade(&self.open));
-        let delete = move |kv: &dyn Kv| {
-            while open.strong_count() > 0 {
-                match delete_piece(kv, &system) {
-                    Ok(true) if kv.is_untidy() => kv.tidy(),
-                    Ok(true) => {}
-                    Ok(false) => return,
-                    Err(error) => {
-                        tracing::warn!(%error, "the rows of a replaced table are deleted later");
-                        return;
-                    }
+/// Deletes rows that are gone, on the thread for chores. If the store is closed meanwhile, or a
+/// write fails, its next opening or the next replacement goes on.
+pub(super) fn delete_behind(writer: &Writer, system: &Family, open: &Arc<()>) {
+    let (system, open) = (system.clone(), Arc::downgrade(open));
+    let delete = move |kv: &dyn Kv| {
+        while open.strong_count() > 0 {
+            match delete_piece(kv, &system) {
+                Ok(true) if kv.is_untidy() => kv.tidy(),
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "the rows of a replaced table are deleted later");
+                    return;
                 }
             }
-        };
-        self.writer.hand_over(vec![Box::new(delete)]);
-    }
-
-    /// Goes on with what an earlier life has begun to delete.
-    pub(super) fn delete_more(&self) {
-        if self.kv.scan(&self.system, keys::GONE).next().is_some() {
-            self.delete_gone();
         }
-    }
+    };
+    writer.hand_over(vec![Box::new(delete)]);
+}
+
+/// True if rows of an earlier life are left to delete.
+pub(super) fn is_left(kv: &dyn Kv, system: &Family) -> bool {
+    kv.scan(system, keys::GONE).next().is_some()
 }
 
 #[cfg(test)]

@@ -54,8 +54,8 @@ pub(crate) fn table_prefix(name: &str) -> Option<Vec<u8>> {
     Some(key(&[length], name.as_bytes()))
 }
 
-/// Returns the prefix of a table that begins anew, since another one has its rows by now. The number
-/// is used for nothing else. No name has the length 0.
+/// Returns the prefix of a table that begins anew, since another one has its rows by now. The
+/// number is used for nothing else. No name has the length 0.
 pub(crate) fn fresh_prefix(number: u32) -> [u8; 5] {
     let mut prefix = [0; 5];
     prefix[1..].copy_from_slice(&number.to_be_bytes());

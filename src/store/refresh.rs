@@ -30,7 +30,7 @@ impl Store {
     /// deleted is not listed, since nothing else is stored of a table. Neither are your [column
     /// families](Self::column_family).
     ///
-    /// It reads one row per table, and a row per table that was [replaced](Self::replace) and is not
+    /// It reads one row per table, also of those that were [replaced](Self::replace) and are not
     /// deleted yet.
     ///
     /// ```

@@ -2,11 +2,11 @@
 //! generation. Without a record, the prefix of a table follows from its name.
 
 use super::gone::Gone;
-use super::{Store, keys};
+use super::keys;
 use crate::base::{Error, sync::Arc};
 use crate::commit::prefixes::{FIRST, Moved, Prefixes};
 use crate::commit::sealed::Kind;
-use crate::kv::batch::{Batch, FamilyId, Records};
+use crate::kv::batch::{FamilyId, Records};
 use crate::kv::{Family, Kv, TABLES};
 use std::collections::HashMap;
 
@@ -58,7 +58,7 @@ pub(super) fn load(kv: &dyn Kv, system: &Family, into: &Prefixes) -> Result<(), 
 
 /// Returns the records that give each second name the place of the first, and each first name a
 /// fresh place, with the rows that are gone by that.
-fn moves(
+pub(super) fn moves(
     prefixes: &Prefixes,
     system: FamilyId,
     tables: &[Renamed],
@@ -82,71 +82,11 @@ fn moves(
 }
 
 /// A table that takes another name, and the number of the place that its old name gets.
-struct Renamed {
-    from: String,
-    to: String,
-    fresh: u32,
+pub(super) struct Renamed {
+    pub(super) from: String,
+    pub(super) to: String,
+    pub(super) fresh: u32,
 }
 
 /// Writes records with everything that is gone by them, and calls the last one in that moment.
 pub(crate) type WriteMoves<'a> = &'a mut dyn FnMut(&Records, Vec<Gone>, &dyn Fn()) -> Result<(), Error>;
-
-impl Store {
-    /// Gives tables other names in the write that `prepare` makes, and deletes what is gone by that
-    /// behind it. Meanwhile nothing else writes rows or items.
-    pub(crate) fn write_moves<R>(
-        &self,
-        tables: &[(String, String)],
-        prepare: impl FnOnce(WriteMoves<'_>) -> Result<R, Error>,
-    ) -> Result<R, Error> {
-        let renamed = |(from, to): &(String, String)| {
-            Ok(Renamed { from: from.clone(), to: to.clone(), fresh: self.ids().next()? })
-        };
-        let tables = tables.iter().map(renamed).collect::<Result<Vec<_>, Error>>()?;
-        let (kv, system, prefixes) = (self.kv(), self.system(), &self.inner.prefixes);
-        let mut has_gone = false;
-        let prepared = self.writer().alone(|| {
-            prepare(&mut |records, mut gone, moved| {
-                let mut batch = Batch::default();
-                batch.append(records);
-                let (places, left) = moves(prefixes, system.id, &tables, &mut gone)?;
-                if !tables.is_empty() {
-                    batch.append(&places);
-                }
-                gone.iter().try_for_each(|gone| gone.put(system.id, &mut batch))?;
-                // With a flush: what is gone is deleted at once.
-                if let Err(error) = kv.write(&batch, true)
-                    && (tables.is_empty() || generation(kv, system)? == prefixes.generation())
-                {
-                    return Err(Error::from(error));
-                }
-                if !tables.is_empty() {
-                    prefixes.replace(self.inner.tables.id, left);
-                }
-                moved();
-                has_gone = !gone.is_empty();
-                Ok(())
-            })
-        })?;
-        if has_gone {
-            self.inner.delete_gone();
-        }
-        Ok(prepared)
-    }
-
-    /// Notes that the store has tables or logs that were replaced.
-    pub(crate) fn note_replaced(&self) -> Result<(), Error> {
-        self.note_in_use(IN_USE)
-    }
-
-    /// Takes over the tables that another process has replaced, if only that one writes. Returns
-    /// true if there are any.
-    pub(super) fn follow(&self) -> Result<bool, Error> {
-        let (kv, system, prefixes) = (self.kv(), self.system(), &self.inner.prefixes);
-        let is_behind = self.inner.follows && generation(kv, system)? > prefixes.generation();
-        if is_behind {
-            load(kv, system, prefixes)?;
-        }
-        Ok(is_behind)
-    }
-}

@@ -111,7 +111,7 @@ impl Table {
         self.generation == 0
     }
 
-    /// Returns the prefix of the table's keys in the family, and the generation in which it is that.
+    /// Returns the prefix of the table's keys in the family, and the generation of the answer.
     #[inline]
     pub(crate) fn place(&self) -> (Cow<'_, [u8]>, u64) {
         if self.is_family() || self.prefixes.generation() == self.generation {
