@@ -92,8 +92,8 @@ impl Prefixes {
         self.generation.store(by, Ordering::Release);
     }
 
-    /// Calls this with the generation, and with a look-up for keys of an earlier one. That returns the
-    /// length of the prefix of a key, and where its table is now, if that is elsewhere.
+    /// Calls this with the generation, and with a look-up for keys of an earlier one. It returns
+    /// the length of the prefix of a key, and where its table is now, if that is elsewhere.
     pub(super) fn since<R>(&self, earlier: u64, run: impl FnOnce(u64, Look<'_>) -> R) -> R {
         let places = self.places.read();
         run(self.generation(), &|family, key| places.since(earlier, family, key))
