@@ -222,11 +222,6 @@ impl Store {
         Self { engine: self.engine, ..Self::of(self.inner.clone(), options) }
     }
 
-    /// Returns a handle that takes each name as there.
-    pub(crate) fn with_all_names(&self) -> Self {
-        Self { create: true, ..self.clone() }
-    }
-
     pub(crate) fn creates(&self) -> bool {
         self.create && !self.read_only
     }

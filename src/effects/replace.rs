@@ -182,8 +182,10 @@ impl Effects {
     /// Removes everything in a table or a log of this store that belongs to a progress.
     pub(super) fn clear_owned(&mut self, store: &Store, part: &Owned) -> Result<(), Error> {
         if !part.is_log() {
-            let table = store.with_all_names().table(&part.name)?;
-            return self.clear(&table);
+            return match store.table(&part.name) {
+                Err(Error::NotFound { .. }) => Ok(()),
+                table => self.clear(&table?),
+            };
         }
         let Some(log) = store.log_state(&part.name)? else { return Ok(()) };
         self.changes.op(log.clone(), log.clear_op()?);

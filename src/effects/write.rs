@@ -110,7 +110,12 @@ impl StoreProgress {
     {
         // The removal holds the name until all is written.
         let removal = self.removal()?;
-        let (store, owned) = (self.store(), self.store().owned_by(self.name())?);
+        let store = self.store();
+        // What is unreadable goes with the progress, and clears nothing.
+        let owned = match store.owned_by(self.name()) {
+            Err(Error::Corrupt { .. }) => Vec::new(),
+            owned => owned?,
+        };
         let mut changes = store.asked(|effects| {
             owned.iter().try_for_each(|part| effects.clear_owned(store, part))?;
             changes(effects)

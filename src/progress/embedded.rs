@@ -241,7 +241,8 @@ impl StoreProgress {
 
     /// Stores what belongs to the progress, if that has changed.
     pub(super) fn note_owned(&self, owns: &[Owned]) -> Result<(), Error> {
-        if self.store.owned_by(&self.name)? == owns {
+        // An unreadable list is replaced.
+        if self.store.owned_by(&self.name).is_ok_and(|stored| stored == owns) {
             return Ok(());
         }
         let ((key, value), mut batch) = (owned::entry(&self.name, owns), Batch::default());

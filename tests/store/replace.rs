@@ -573,3 +573,25 @@ fn a_replacement_of_many_rows_takes_milliseconds() {
     store.replace(&[("new", "old")]).unwrap();
     println!("{rows} rows: {:?}", begun.elapsed());
 }
+
+#[test]
+fn a_damaged_list_is_in_the_way_of_a_replacement_alone() {
+    let disk = Disk::default();
+    let store = disk.open(&Store::options()).unwrap();
+    drop(two(&store));
+    let damage = |name: &str| disk.put(&[("waterline.system".to_owned(), format!("o{name}").into_bytes(), vec![1, 2])]);
+    damage("old");
+    let refused = store.replace(&[("new", "old")]).unwrap_err();
+    assert!(matches!(&refused, Error::Corrupt { name, .. } if name == "old"), "{refused:?}");
+    assert!(store.consumers().unwrap()[1].unreadable.is_some());
+    // The next start says it anew, and a removal needs no list.
+    let (table, log) = (store.table("old").unwrap(), store.log::<u64>("old").unwrap());
+    let consumer = Consumer::builder(numbers(10), store.progress("old")).owns(&table).owns(&log).stop_at(9);
+    consumer.start(|_| Ok(())).unwrap().join().unwrap();
+    drop(log);
+    store.replace(&[("new", "old")]).unwrap();
+    damage("old");
+    store.progress("old").remove_with(|_| Ok(())).unwrap();
+    assert!(store.consumers().unwrap().is_empty());
+    assert_eq!(table.counter("sum").unwrap(), 18);
+}
