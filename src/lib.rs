@@ -10,6 +10,7 @@
         "[exactly_once]: crate::exactly_once\n",
         "[failures]: crate::failures\n",
         "[operating]: crate::operating\n",
+        "[run_again]: crate::run_again\n",
         "[service_page]: crate::service\n",
         "[storage]: crate::storage\n",
         "[why]: crate::why\n",
@@ -57,6 +58,7 @@
 //! * [`design`]: the parts and what they do. [`storage`]: the stored format, and the guarantees
 //!   that the disk must give.
 //! * [`failures`]: retries, parked jobs, crashes, timeouts, moves by hand.
+//! * [`run_again`]: what to do once the logic was wrong.
 //! * [`service`]: log lines, metrics, a standby, inspection from another process.
 //! * [`operating`]: what to do for each reason to wait, alerts, backup and restore, upgrades,
 //!   moving to another machine.
@@ -175,6 +177,9 @@ pub mod failures {}
 
 #[doc = include_str!("../docs/operating.md")]
 pub mod operating {}
+
+#[doc = include_str!("../docs/run_again.md")]
+pub mod run_again {}
 
 #[doc = include_str!("../docs/storage.md")]
 pub mod storage {}
