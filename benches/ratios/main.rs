@@ -24,6 +24,7 @@
 //! * **no-op in batches**: jobs in batches of 256, beside the same jobs one by one.
 //! * **async**: jobs that are futures, beside `buffer_unordered` with the same futures on the same
 //!   runtime. See `asynchronous.rs`.
+//! * **by key**: jobs of a key in order. See `keys.rs`.
 //! * **straggler**: the pure core with the first job stuck, so that every other job finishes above
 //!   the watermark. The cost of a completion must not depend on the width of the window.
 //! * **RocksDB**: progress in RocksDB instead of in memory.
@@ -69,6 +70,7 @@ mod failing;
 mod figures;
 mod floors;
 mod gaps;
+mod keys;
 mod late;
 #[path = "../raw/latencies.rs"]
 mod latencies;
@@ -170,6 +172,7 @@ fn main() {
     }
     batched::rows(&table);
     gaps::rows(&table);
+    keys::rows(&table);
     failing::rows(&table);
     sqlite::rows(&table);
     #[cfg(feature = "sqlite")]

@@ -243,7 +243,6 @@ impl Driver {
 
 /// The part that knows the type of the jobs: small, since it is compiled once for each type.
 impl<T: Send + 'static> JobPort<T> for Driver {
-    #[inline]
     fn next(&self, report: &mut Option<Report>, effects: &mut Changes) -> Option<Task<T>> {
         let (mut core, wakes, found) = self.next_task(report, effects)?;
         let task = match found {
