@@ -13,6 +13,13 @@ impl Window {
     pub fn handle_behind(&mut self, index: Index) {
         debug_assert!(index >= self.read, "job {index} was taken in");
         self.held.insert(index);
+        self.retries.behind(index);
+    }
+
+    /// Does the same for a job that failed in an earlier life, and waits for a back-off.
+    pub fn handle_failed_earlier(&mut self, index: Index) {
+        debug_assert!(index >= self.read, "job {index} was taken in");
+        self.held.insert(index);
         self.retries.wait(index);
     }
 

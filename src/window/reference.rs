@@ -394,7 +394,7 @@ impl Trial {
         for _ in 0..100_000 {
             self.set_head(head);
             self.choose(Choice::Readable);
-            while !self.model.waiting.is_empty() {
+            while !(self.model.waiting.is_empty() && self.model.behind.is_empty()) {
                 self.choose(Choice::Due(0));
             }
             let before = self.progress();

@@ -48,6 +48,10 @@ impl Retries {
         self.0.get_or_insert_default().wait(index)
     }
 
+    pub(super) fn behind(&mut self, index: Index) {
+        self.0.get_or_insert_default().behind.insert(index);
+    }
+
     /// Returns the read jobs that may start, in order.
     pub(super) fn read_in_turn(&self) -> impl Iterator<Item = Index> {
         self.0.iter().flat_map(|queues| queues.read.order.values().copied())
@@ -95,6 +99,8 @@ forward! {
 struct Queues {
     /// Jobs that back off.
     waiting: BTreeSet<Index>,
+    /// Jobs that are read and wait behind others.
+    behind: BTreeSet<Index>,
     /// Jobs to be read again.
     due: Queue,
     /// Jobs that are being read, in index order.
@@ -125,13 +131,14 @@ impl Queues {
             || self.due.above.remove(&index).is_some()
     }
 
-    /// Makes a job due that backs off or is missing. Returns false if it does not wait.
+    /// Makes a job due that backs off, is missing, or waited behind another one. Returns false if it
+    /// does not wait.
     fn due(&mut self, index: Index, reach: Startable<'_>) -> bool {
         if let Some(place) = self.missing.remove(&index) {
             self.due.insert(index, place, reach);
             return true;
         }
-        if !self.waiting.remove(&index) {
+        if !self.waiting.remove(&index) && !self.behind.remove(&index) {
             return false;
         }
         self.due.insert(index, self.next_place, reach);
@@ -139,9 +146,9 @@ impl Queues {
         true
     }
 
-    /// Makes a waiting job one that is read. Returns false if it does not wait.
+    /// Makes a job start that waited behind another one. Returns false if it did not.
     fn ready(&mut self, index: Index, reach: Startable<'_>) -> bool {
-        let waits = self.waiting.remove(&index);
+        let waits = self.behind.remove(&index);
         if waits {
             self.read.insert(index, self.next_place, reach);
             self.next_place += 1;
@@ -149,9 +156,9 @@ impl Queues {
         waits
     }
 
-    /// Makes a read job wait. Returns false if it is not read, or may not start.
+    /// Makes a read job wait behind another one. Returns false if it is not read, or may not start.
     fn read_waits(&mut self, index: Index) -> bool {
-        self.read.remove(index).is_some() && self.waiting.insert(index)
+        self.read.remove(index).is_some() && self.behind.insert(index)
     }
 
     /// Makes the missing jobs due after a look at the source, which may have them now.

@@ -160,6 +160,7 @@ fn random_keys(home: &impl Home) {
         let (luck, uses) = (random.u64(..), uses.clone());
         let ahead = if random.bool() { random.u64(1..30) } else { u64::MAX };
         let mut builder = home.builder(JOBS).max_processing(random.usize(1..7)).max_search_ahead(ahead);
+        builder = builder.max_reading(random.usize(1..4));
         if parks {
             builder = builder.on_exhausted(OnExhausted::Park { budget: JOBS });
         }

@@ -39,14 +39,15 @@ impl Core {
         if place == Place::Free && !waits {
             return Kept::New;
         }
-        self.window.handle_behind(index);
         if waits {
+            self.window.handle_failed_earlier(index);
             if place == Place::Free {
                 self.failed_jobs.failures.arm(index, now);
                 self.out.reader = true;
             }
             return Kept::No;
         }
+        self.window.handle_behind(index);
         let has_room = self.reading.prefetch.has_room_behind(sorted.behind().saturating_add(weight));
         if has_room { Kept::Behind { index, weight } } else { Kept::No }
     }
@@ -90,9 +91,8 @@ impl Core {
     /// Notes that a job succeeded: its key is free now, or once a save with its effects is on disk.
     #[cold]
     pub(super) fn done_by_key(&mut self, index: Index) {
-        let now = self.clock.now();
         if self.running.keys.as_mut().is_some_and(|keys| keys.done(index)) {
-            self.free_key(index, now);
+            self.free_key(index);
         }
     }
 
@@ -100,15 +100,11 @@ impl Core {
     #[cold]
     pub(in crate::driver) fn free_keys(&mut self) {
         let passed = self.out.passed.as_mut().map(std::mem::take).unwrap_or_default();
-        if passed.is_empty() {
-            return;
-        }
-        let now = self.clock.now();
-        passed.into_iter().for_each(|index| self.free_key(index, now));
+        passed.into_iter().for_each(|index| self.free_key(index));
     }
 
     /// Lets the next job of the key start that this one had.
-    fn free_key(&mut self, index: Index, now: Instant) {
+    fn free_key(&mut self, index: Index) {
         let Some(keys) = &mut self.running.keys else { return };
         if let Some(next) = keys.leave(index) {
             if self.reading.prefetch.no_longer_behind(next) {
@@ -116,6 +112,7 @@ impl Core {
                 debug_assert!(waited, "job {next} waited behind {index}");
             } else {
                 // It is read again, or waits for the rest of its back-off.
+                let now = self.clock.now();
                 self.failed_jobs.failures.wait_for_value(next, now);
                 self.failed_jobs.failures.arm(next, now);
                 self.out.reader = true;

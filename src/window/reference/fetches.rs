@@ -62,7 +62,7 @@ impl Trial {
         behind.iter().for_each(|index| self.window.handle_behind(*index));
         self.window.handle_fetched(run.end() - run.start() + 1);
         self.model.held.extend(&behind);
-        self.model.waiting.extend(behind);
+        self.model.behind.extend(behind);
         self.model.read.extend(read);
     }
 
@@ -73,16 +73,16 @@ impl Trial {
         assert!(self.window.handle_behind_again(index));
         assert!(!self.window.handle_behind_again(index), "it waits already");
         model.retries_read.remove(&index);
-        model.waiting.insert(index);
+        model.behind.insert(index);
     }
 
-    /// Makes a waiting job one that is read.
+    /// Makes a job start that waited behind another one.
     pub(super) fn ready(&mut self, pick: u8) {
-        let Some(index) = nth(&self.model.waiting, pick) else { return };
+        let Some(index) = nth(&self.model.behind, pick) else { return };
         assert!(self.window.handle_ready(index));
         assert!(!self.window.handle_ready(index), "it waits no more");
         let model = &mut self.model;
-        model.waiting.remove(&index);
+        model.behind.remove(&index);
         model.retries_read.insert(index);
         model.places.insert(index, model.next_place);
         model.next_place += 1;
@@ -90,7 +90,8 @@ impl Trial {
 
     /// Ends the back-off of a job, or the pause of a missing one.
     pub(super) fn end_pause(&mut self, pick: u8) {
-        let waits = self.model.waiting.union(&self.model.missing).copied().collect();
+        let model = &self.model;
+        let waits = model.waiting.iter().chain(&model.missing).chain(&model.behind).copied().collect();
         let Some(index) = nth(&waits, pick) else { return };
         assert!(self.window.handle_due(index));
         assert!(!self.window.handle_due(index), "a back-off is over once");
@@ -98,6 +99,7 @@ impl Trial {
         // A missing job keeps its place.
         if !self.model.missing.remove(&index) {
             self.model.waiting.remove(&index);
+            self.model.behind.remove(&index);
             self.model.places.insert(index, self.model.next_place);
             self.model.next_place += 1;
         }

@@ -40,6 +40,8 @@ pub(super) struct Reference {
     pub(super) aside: BTreeSet<Index>,
     pub(super) done: BTreeSet<Index>,
     pub(super) waiting: BTreeSet<Index>,
+    /// The jobs that are read and wait behind others.
+    pub(super) behind: BTreeSet<Index>,
     /// The jobs that had failed when this life began, and those that were read behind others.
     pub(super) held: BTreeSet<Index>,
     /// The jobs that are done because they were parked.
