@@ -132,7 +132,7 @@ pub use base::{BoxError, Index};
 pub use consumer::{Builder, Consumer, Handle};
 pub use effects::Effects;
 pub use kv::statement::{SqlParams, SqlValue};
-pub use lines::{Lines, LinesError};
+pub use lines::{Lines, LinesError, LinesFault};
 pub use log::{Bytes, Codec, JobLog, Json, LogInfo};
 pub use observe::events::{AttemptOutcome, Event, Observer};
 pub use observe::status::{Attempt, Blocked, BusyKey, Ended, SourceCalls, State, Status};

@@ -14,8 +14,8 @@ mod files;
 mod known;
 mod place;
 
-pub use error::LinesError;
-use files::{Files, nearest};
+pub use error::{LinesError, LinesFault};
+use files::{BLOCK, Files, nearest};
 use known::Known;
 use place::Place;
 
@@ -98,16 +98,11 @@ pub struct Lines {
     max_line: usize,
     /// Locked while files are counted.
     files: Mutex<Files>,
-    seen: Mutex<Seen>,
-}
-
-/// What the last look saw, for reads that do not wait for the next one.
-#[derive(Default)]
-struct Seen {
-    files: Vec<Arc<Known>>,
-    waits_for: Option<String>,
-    /// The line after those that were read last: its file, its index and its offset.
-    cursor: (u64, Index, u64),
+    /// What the last look saw, for reads that do not wait for the next one.
+    seen: Mutex<Vec<Arc<Known>>>,
+    waits_for: Mutex<Option<String>>,
+    /// The line after those that were read last: its index and its offset.
+    cursor: Mutex<(Index, u64)>,
 }
 
 impl Lines {
@@ -134,7 +129,8 @@ impl Lines {
     }
 
     /// Reads the lines of those files of a directory for whose names `age` returns a key, in
-    /// ascending order of the keys: the lowest is that of the oldest file.
+    /// ascending order of the keys: the lowest is that of the oldest file. It is called for each
+    /// name whenever the files are looked at, and must not call this source.
     ///
     /// ```
     /// use std::cmp::Reverse;
@@ -171,12 +167,12 @@ impl Lines {
 
     fn new(place: Place, table: Table) -> Result<Self, Error> {
         let place = Arc::new(place);
-        let files = Files::load(place.clone(), table.clone())?;
-        let seen = Mutex::new(Seen { files: files.all.clone(), ..Seen::default() });
-        Ok(Self { place, table, max_line: MAX_LINE, files: Mutex::new(files), seen })
+        let files = Mutex::new(Files::load(place.clone(), table.clone())?);
+        let (seen, waits_for, cursor) = <(Mutex<_>, Mutex<_>, Mutex<_>)>::default();
+        Ok(Self { place, table, max_line: MAX_LINE, files, seen, waits_for, cursor })
     }
 
-    /// Sets how many bytes a line may have. A longer one is [`LinesError::TooLong`].
+    /// Sets how many bytes a line may have. A longer one is [`LinesFault::TooLong`].
     ///
     /// Default: 16 MiB, which is more than any line of a log, so that a file without line feeds
     /// does not fill the memory.
@@ -194,64 +190,54 @@ impl Lines {
     /// from its beginning, as a new file.
     ///
     /// # Errors
-    /// [`LinesError::NotNewest`] if this is not the name of the newest file that was counted, and
-    /// [`LinesError::Store`] if the table fails.
+    /// [`LinesFault::NotNewest`] if this is not the name of the newest file that was counted, and
+    /// [`LinesFault::Store`] if the table fails.
     pub fn forget(&self, name: &str) -> Result<Index, LinesError> {
+        self.change(|files| files.forget(name))
+    }
+
+    /// Changes what is known of the files. Reads go on meanwhile with what was known before.
+    fn change<T>(&self, change: impl FnOnce(&mut Files) -> T) -> T {
         let mut files = self.files.lock();
-        let next = files.forget(name);
-        self.seen.lock().files.clone_from(&files.all);
-        next
+        let changed = change(&mut files);
+        self.seen.lock().clone_from(&files.all);
+        changed
     }
 
     /// Counts what is new, and returns the lowest index that is there, and one past the highest.
     fn look(&self) -> Result<(Index, Index), LinesError> {
-        let mut files = self.files.lock();
-        let looked = files.look();
-        let mut seen = self.seen.lock();
-        seen.files.clone_from(&files.all);
-        seen.waits_for = looked?;
-        let next = files.next();
-        let there = files.all.iter().rev().take_while(|known| known.is_there);
-        Ok((there.last().map_or(next, |known| known.first), next))
+        self.change(|files| {
+            // What fails may be a rename at this moment.
+            *self.waits_for.lock() = files.look().or_else(|_| files.look())?;
+            let there = files.all.iter().rev().take_while(|known| known.is_there).last();
+            Ok((there.map_or(files.next(), |known| known.first), files.next()))
+        })
     }
 
-    /// Returns the file of this line, and from which line and offset on to read it.
-    fn find(&self, index: Index) -> Result<Option<(Arc<Known>, Index, u64)>, LinesError> {
-        let seen = self.seen.lock();
-        let at = seen.files.partition_point(|known| known.next <= index);
-        let Some(known) = seen.files.get(at).cloned() else { return Ok(None) };
-        let (file, line, offset) = seen.cursor;
-        drop(seen);
-        let (line, offset) = match (file, line) == (known.number, index) {
-            true => (line, offset),
-            false => nearest(&self.table, &known, index)?,
-        };
-        Ok(Some((known, line, offset)))
-    }
-
-    /// Reads a run, to the end of one file at most.
+    /// Reads a run, to the end of one file at most. Reads nothing if its first line is not counted.
     fn read_run(&self, run: &RangeInclusive<Index>, into: &mut Vec<Vec<u8>>) -> Result<(), LinesError> {
-        let mut place = self.find(*run.start())?;
-        if place.is_none() {
-            self.look()?;
-            place = self.find(*run.start())?;
+        let seen = self.seen.lock();
+        let known = seen.get(seen.partition_point(|known| known.next <= *run.start())).cloned();
+        drop(seen);
+        let (Some(known), had) = (known, into.len()) else { return Ok(()) };
+        self.read_file(&known, run, into).map_err(|fault| {
+            let index = run.start() + (into.len() - had) as Index;
+            LinesError { file: self.place.path_of(&known.name), index, fault }
+        })
+    }
+
+    fn read_file(&self, known: &Known, run: &RangeInclusive<Index>, into: &mut Vec<Vec<u8>>) -> Result<(), LinesFault> {
+        if !known.is_there {
+            return Err(LinesFault::Removed);
         }
-        let Some((known, mut line, mut offset)) = place else { return Ok(()) };
-        let removed = || known.removed(&self.place, *run.start());
-        if known.forgotten {
-            return Err(removed());
-        }
-        let file = known.open(&self.place).map_err(|error| match error {
-            LinesError::Removed { .. } => removed(),
-            // Its name is that of another file by now.
-            LinesError::Replaced { .. } | LinesError::Cut { .. } if !known.is_there => removed(),
-            other => other,
-        })?;
-        let failed = |source| known.io(&self.place, source);
-        known.seek(&self.place, &file, offset)?;
-        let mut file = BufReader::with_capacity(64 << 10, file.take(known.end.saturating_sub(offset)));
+        let cursor = *self.cursor.lock();
+        // The line after the last one of a file begins another one.
+        let goes_on = cursor.0 == *run.start() && cursor.0 > known.first;
+        let (mut line, mut offset) = if goes_on { cursor } else { nearest(&self.table, known, *run.start())? };
+        let file = known.open(&self.place.path_of(&known.name), offset)?;
+        let mut file = BufReader::with_capacity(BLOCK, file.take(known.end.saturating_sub(offset)));
         while line < *run.start() {
-            offset += file.skip_until(b'\n').map_err(failed)? as u64;
+            offset += file.skip_until(b'\n')? as u64;
             line += 1;
         }
         let (had, mut bytes) = (into.len(), 0);
@@ -259,27 +245,26 @@ impl Lines {
             let mut job = Vec::new();
             // With its line feed and a carriage return: no byte more than it takes to refuse it.
             let most = (self.max_line as u64).saturating_add(2);
-            offset += file.by_ref().take(most).read_until(b'\n', &mut job).map_err(failed)? as u64;
+            offset += file.by_ref().take(most).read_until(b'\n', &mut job)? as u64;
             let is_whole = job.pop_if(|byte| *byte == b'\n').is_some();
             if is_whole {
                 job.pop_if(|byte| *byte == b'\r');
             }
             if job.len() > self.max_line {
-                let (file, limit) = (self.place.path_of(&known.name), self.max_line);
-                return Err(LinesError::TooLong { file, index: line, limit });
+                return Err(LinesFault::TooLong(self.max_line));
             }
             // Only the last line of a file that is final has no line feed, and only it ends there.
             let is_last = line + 1 == known.next;
             let may_be_torn = is_last && known.closed && !job.is_empty();
             if !is_whole && !may_be_torn || is_last != (offset == known.end) {
                 into.truncate(had);
-                return Err(known.replaced(&self.place));
+                return Err(LinesFault::Replaced);
             }
             bytes += job.len();
             line += 1;
             into.push(job);
         }
-        self.seen.lock().cursor = (known.number, line, offset);
+        *self.cursor.lock() = (line, offset);
         Ok(())
     }
 }
@@ -304,14 +289,13 @@ impl Jobs for Lines {
 
     fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<Vec<u8>>) -> Result<(), BoxError> {
         let had = into.len();
-        match self.read_run(&run, into) {
-            // The file may have been renamed since the last look.
-            Err(error) if error.may_be_a_rename() && into.len() == had => {
-                self.look()?;
-                Ok(self.read_run(&run, into)?)
-            }
-            answer => Ok(answer?),
+        let answer = self.read_run(&run, into);
+        if into.len() > had {
+            return Ok(answer?);
         }
+        // It is not counted yet, or its file was renamed since the last look.
+        self.look()?;
+        Ok(self.read_run(&run, into)?)
     }
 
     fn weight(&self, job: &Vec<u8>) -> usize {
@@ -319,15 +303,12 @@ impl Jobs for Lines {
     }
 
     fn waits_for(&self) -> Option<String> {
-        self.seen.lock().waits_for.clone()
+        self.waits_for.lock().clone()
     }
 }
 
 impl fmt::Debug for Lines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lines")
-            .field("path", &self.place.path)
-            .field("table", &self.table.name())
-            .finish_non_exhaustive()
+        f.debug_tuple("Lines").field(&self.place.path).finish()
     }
 }

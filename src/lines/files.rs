@@ -1,22 +1,22 @@
 //! All files of a stream: which are there, which are new, and how many lines they have.
 
-use super::error::LinesError;
-use super::known::Known;
+use super::error::{LinesError, LinesFault};
+use super::known::{Known, START, beginning};
 use super::place::{Found, Place};
 use crate::base::{Error, Index, sync::Arc};
 use crate::store::Table;
-use std::fs::File;
-use std::io::Read;
+use std::io::{BufRead, BufReader};
 
 /// How many lines lie between two offsets that are kept.
-pub(super) const MARK: u64 = 4096;
+const MARK: u64 = 4096;
 
-/// The first byte of a key: the row of a file, and the offset of a line.
+/// How many bytes are read at once.
+pub(super) const BLOCK: usize = 64 << 10;
+
+/// The first byte of a key: the row of a file, by the index of its first line, and the offset of a
+/// line.
 const FILE: u8 = b'f';
 const LINE: u8 = b'l';
-
-/// How much is read at once to count lines.
-const BLOCK: usize = 64 << 10;
 
 pub(super) struct Files {
     place: Arc<Place>,
@@ -28,17 +28,14 @@ pub(super) struct Files {
 impl Files {
     /// Reads what an earlier process knew.
     pub(super) fn load(place: Arc<Place>, table: Table) -> Result<Self, Error> {
-        let mut all = Vec::new();
-        for row in table.prefix([FILE]) {
-            let (key, row) = row?;
-            let number = key[1..].try_into().ok().map(u64::from_be_bytes);
-            let known = number.and_then(|number| Known::from_row(number, &row));
-            all.push(Arc::new(known.ok_or_else(|| corrupt(&table, &format!("the row {key:?} is none of a file")))?));
+        let mut files = Self { place, table, all: Vec::new() };
+        for row in files.table.prefix([FILE]) {
+            let (at, row) = row?;
+            let known =
+                Known::from_row(&row).filter(|known| at == key(FILE, known.first) && files.next() == known.first);
+            files.all.push(Arc::new(known.ok_or_else(|| corrupt(&files.table, &at))?));
         }
-        if all.windows(2).any(|two| two[0].next != two[1].first) {
-            return Err(corrupt(&table, "the lines of two files do not follow each other"));
-        }
-        Ok(Self { place, table, all })
+        Ok(files)
     }
 
     /// Returns one past the index of the last counted line.
@@ -48,28 +45,25 @@ impl Files {
 
     /// Counts what is new, and returns why the newest bytes are no line yet.
     pub(super) fn look(&mut self) -> Result<Option<String>, LinesError> {
-        match self.look_once() {
-            Err(error) if error.may_be_a_rename() => self.look_once(),
-            answer => answer,
+        let found = self.list()?;
+        let mut new = self.survey(&found)?;
+        // A list that is made during a rename may lack a file that is older than a new one.
+        let place = |file: &Found| (file.name.clone(), file.id);
+        if !new.is_empty() && !self.list()?.iter().map(place).eq(found.iter().map(place)) {
+            new.clear();
         }
-    }
-
-    fn look_once(&mut self) -> Result<Option<String>, LinesError> {
-        let found = self.place.list()?;
-        let new = self.survey(&found)?;
         // The old newest file is counted after the new one was seen: its writer has left it.
-        let mut torn = self.count_newest(!new.is_empty())?;
-        for (nth, file) in new.iter().enumerate() {
-            let number = self.all.last().map_or(0, |known| known.number + 1);
-            self.all.push(Arc::new(Known::begin(file, number, self.next())));
-            let counted = self.count_newest(nth + 1 < new.len());
-            if self.all.last().is_some_and(|known| known.is_uncounted()) {
-                // It was renamed since it was listed, or cannot be read: the next look tries again.
-                self.all.pop();
+        let newest = self.all.last().filter(|known| !known.closed).map(|known| Known::clone(known));
+        let (mut files, mut torn) = (newest.into_iter().chain(new).peekable(), 0);
+        while let Some(mut known) = files.next() {
+            let counted = self.count(&mut known, files.peek().is_some());
+            torn = counted.map_err(|fault| self.fault(&known.name, fault))?;
+            // Otherwise it was emptied since it was listed.
+            if known.start.0 > 0 {
+                self.keep(known)?;
             }
-            torn = counted?;
         }
-        let path = self.all.last().map_or(self.place.path.clone(), |known| self.place.path_of(&known.name));
+        let path = self.place.path_of(self.all.last().map_or("", |known| &known.name));
         Ok(match torn {
             _ if self.all.is_empty() => Some(format!("{path:?} is not there yet, or has no line: see who writes it")),
             0 => None,
@@ -78,34 +72,29 @@ impl Files {
     }
 
     /// Finds the known files among those that are there, and returns the new ones.
-    fn survey(&mut self, found: &[Found]) -> Result<Vec<Found>, LinesError> {
+    fn survey(&mut self, found: &[Found]) -> Result<Vec<Known>, LinesError> {
         let homes = self.homes(found);
-        let path = |name: &str| self.place.path_of(name);
-        let mut known: Vec<_> = self.all.iter().map(|known| Known::clone(known)).collect();
-        for (known, home) in known.iter_mut().zip(&homes) {
-            known.is_there = home.is_some();
-            match home.map(|nth| &found[nth]) {
-                Some(file) if known.closed && file.len > known.end => {
-                    return Err(LinesError::Grown { file: path(&file.name), index: known.next });
+        for (at, home) in homes.iter().enumerate() {
+            let mut known = Known { is_there: home.is_some(), ..Known::clone(&self.all[at]) };
+            // If the newest one is not there, the count fails.
+            if let Some(file) = home.map(|nth| &found[nth]) {
+                if known.closed && file.len > known.end {
+                    return Err(self.fault(&file.name, LinesFault::Grown));
                 }
-                Some(file) => (known.name, known.id) = (file.name.clone(), file.id),
-                // If it is the newest one, the count fails.
-                None => {}
+                (known.name, known.id) = (file.name.clone(), file.id);
             }
+            self.keep(known)?;
         }
-        let newest = homes.iter().flatten().max();
-        let is_new = |(nth, file): &(usize, &Found)| file.len > 0 && !homes.contains(&Some(*nth));
-        let new: Vec<_> = found.iter().enumerate().filter(is_new).collect();
-        if let Some((_, file)) = new.iter().find(|(nth, _)| newest.is_some_and(|newest| nth < newest)) {
-            let of_its_name = known.iter().rev().find(|known| known.name == file.name && !known.forgotten);
-            let too_old = || LinesError::OutOfOrder { file: path(&file.name), index: self.next().saturating_sub(1) };
-            return Err(of_its_name.map_or_else(too_old, |known| known.replaced(&self.place)));
+        let (newest, mut new) = (homes.iter().flatten().max(), Vec::new());
+        for (nth, Found { name, id, len }) in found.iter().enumerate() {
+            if *len == 0 || homes.contains(&Some(nth)) {
+                continue;
+            }
+            if newest.is_some_and(|newest| nth < *newest) {
+                return Err(self.fault(name, LinesFault::OutOfOrder));
+            }
+            new.push(Known { name: name.clone(), id: *id, is_there: true, ..Known::default() });
         }
-        // A list that is made during a rename may lack a file that is older than a new one.
-        let names = |found: &[Found]| found.iter().map(|file| (file.name.clone(), file.id)).collect::<Vec<_>>();
-        let is_whole = new.is_empty() || names(&self.place.list()?) == names(found);
-        let new = new.into_iter().filter(|_| is_whole).map(|(_, file)| file.clone()).collect();
-        known.into_iter().enumerate().try_for_each(|(at, known)| self.replace(at, known))?;
         Ok(new)
     }
 
@@ -113,107 +102,103 @@ impl Files {
     fn homes(&self, found: &[Found]) -> Vec<Option<usize>> {
         let mut homes = vec![None; self.all.len()];
         for by_id in [true, false] {
-            for (at, known) in self.all.iter().enumerate().rev().filter(|(_, known)| !known.forgotten) {
+            for (at, known) in self.all.iter().enumerate().rev() {
                 let is_it = |file: &Found| {
-                    if by_id { known.id.is_some() && file.id == known.id } else { file.name == known.name }
+                    if by_id { file.id.is_some() && file.id == known.id } else { file.name == known.name }
                 };
-                let Some(nth) = found.iter().position(is_it) else { continue };
-                let (file, is_free) = (&found[nth], homes[at].is_none() && !homes.contains(&Some(nth)));
-                let is_unchanged = known.is_there && known.name == file.name && known.id == file.id;
-                if is_free && (is_unchanged || known.is(&self.place, file)) {
-                    homes[at] = Some(nth);
-                }
+                let is_free = |nth: &usize| homes[at].is_none() && !homes.contains(&Some(*nth));
+                let is_home = |nth: &usize| known.is(&found[*nth], &self.place.path_of(&found[*nth].name));
+                let home = found.iter().position(is_it).filter(is_free).filter(is_home);
+                homes[at] = homes[at].or(home);
             }
         }
         homes
     }
 
-    /// Counts the lines that the newest file has got, and returns how many bytes are no line yet.
-    /// If it `closes`, these are its last line.
-    fn count_newest(&mut self, closes: bool) -> Result<u64, LinesError> {
-        let Some(at) = self.all.len().checked_sub(1) else { return Ok(0) };
-        let mut known = Known::clone(&self.all[at]);
-        if known.closed {
-            return Ok(0);
+    /// Counts the lines that a file has got, and returns how many bytes are no line yet. If it
+    /// `closes`, these are its last line.
+    fn count(&self, known: &mut Known, closes: bool) -> Result<u64, LinesFault> {
+        if known.start.0 == 0 {
+            (known.first, known.next) = (self.next(), self.next());
         }
-        let mut file = known.open(&self.place)?;
-        known.seek(&self.place, &file, known.end)?;
-        let mut torn = self.count(&mut known, &mut file)?;
+        let file = known.open(&self.place.path_of(&known.name), known.end)?;
+        let mut file = BufReader::with_capacity(BLOCK, file);
+        let mut at = known.end;
+        while let bytes = file.fill_buf()?
+            && !bytes.is_empty()
+        {
+            let ends =
+                || bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(nth, _)| at + nth as u64 + 1);
+            let feeds = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+            let before = MARK - 1 - known.next % MARK;
+            let marks = (known.next + before + 1..=known.next + feeds).step_by(MARK as usize);
+            for (line, end) in marks.zip(ends().skip(before as usize).step_by(MARK as usize)) {
+                self.table.put(key(LINE, line), end.to_be_bytes())?;
+            }
+            (known.next, known.end) = (known.next + feeds, ends().next_back().unwrap_or(known.end));
+            let read = bytes.len();
+            at += read as u64;
+            file.consume(read);
+        }
+        let mut torn = at - known.end;
         if closes {
             known.next += u64::from(torn > 0);
             known.end += std::mem::take(&mut torn);
             known.closed = true;
         }
-        known.extend_start(&file).map_err(|source| known.io(&self.place, source))?;
-        self.replace(at, known)?;
-        Ok(torn)
-    }
-
-    /// Counts from here to the end, and returns how many bytes follow the last line feed.
-    fn count(&self, known: &mut Known, file: &mut File) -> Result<u64, LinesError> {
-        let (mut block, mut at) = (vec![0; BLOCK], known.end);
-        loop {
-            let read = file.read(&mut block).map_err(|source| known.io(&self.place, source))?;
-            let bytes = &block[..read];
-            if read == 0 {
-                return Ok(at - known.end);
-            }
-            let lines = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
-            if known.next % MARK + lines < MARK {
-                let last = bytes.iter().rposition(|byte| *byte == b'\n');
-                (known.next, known.end) = (known.next + lines, last.map_or(known.end, |last| at + last as u64 + 1));
-            } else {
-                for (nth, _) in bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n') {
-                    (known.next, known.end) = (known.next + 1, at + nth as u64 + 1);
-                    if known.next.is_multiple_of(MARK) {
-                        self.table
-                            .put(key(LINE, known.next), [known.number, known.end].map(u64::to_be_bytes).concat())?;
-                    }
-                }
-            }
-            at += read as u64;
+        if known.start.0 < START {
+            known.start = beginning(file.get_ref(), START)?;
         }
+        Ok(torn)
     }
 
     /// Gives up the newest file: what is under its name now is new.
     pub(super) fn forget(&mut self, name: &str) -> Result<Index, LinesError> {
-        match self.all.last() {
-            Some(newest) if newest.name == name => {
-                let mut known = Known::clone(newest);
-                (known.closed, known.forgotten, known.is_there) = (true, true, false);
-                self.replace(self.all.len() - 1, known)?;
-                Ok(self.next())
-            }
-            _ => Err(LinesError::NotNewest { file: self.place.path_of(name) }),
-        }
+        let newest = self.all.last().filter(|newest| newest.name == name);
+        let newest = newest.ok_or_else(|| self.fault(name, LinesFault::NotNewest))?;
+        self.keep(Known { closed: true, start: (0, 0), is_there: false, ..Known::clone(newest) })?;
+        Ok(self.next())
     }
 
-    fn replace(&mut self, at: usize, known: Known) -> Result<(), Error> {
-        if *self.all[at] != known {
-            self.table.put(key(FILE, known.number), known.to_row())?;
-            self.all[at] = Arc::new(known);
+    fn keep(&mut self, known: Known) -> Result<(), LinesError> {
+        // A file that was given up before it had a line has the index of the next one.
+        let at = self.all.binary_search_by_key(&known.first, |other| other.first);
+        if at.is_ok_and(|at| *self.all[at] == known) {
+            return Ok(());
         }
+        let put = self.table.put(key(FILE, known.first), known.to_row());
+        put.map_err(|error| self.fault(&known.name, error.into()))?;
+        let at = at.unwrap_or_else(|at| at);
+        self.all.splice(at..self.all.len().min(at + 1), [Arc::new(known)]);
         Ok(())
+    }
+
+    fn list(&self) -> Result<Vec<Found>, LinesError> {
+        self.place.list().map_err(|error| self.fault("", LinesFault::Io(error)))
+    }
+
+    fn fault(&self, name: &str, fault: LinesFault) -> LinesError {
+        LinesError { file: self.place.path_of(name), index: self.next(), fault }
     }
 }
 
 /// Returns the nearest line of a file at or below this one whose offset is kept, and the offset.
 pub(super) fn nearest(table: &Table, known: &Known, index: Index) -> Result<(Index, u64), Error> {
-    let Some(row) = table.range_rev(key(LINE, known.first)..=key(LINE, index)).next() else {
-        return Ok((known.first, 0));
-    };
-    let (key, row) = row?;
-    let number = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_be_bytes);
-    let mark = || Some((number(&key[1..])?, number(row.get(..8)?)?, number(row.get(8..)?)?));
-    let (line, file, offset) = mark().ok_or_else(|| corrupt(table, &format!("the row {key:?} is no offset")))?;
+    let line = index - index % MARK;
     // The line at which a file begins may have the offset at which the file before it ended.
-    Ok(if file == known.number { (line, offset) } else { (known.first, 0) })
+    if line <= known.first {
+        return Ok((known.first, 0));
+    }
+    let row = table.get(key(LINE, line))?;
+    let offset = row.and_then(|row| Some(u64::from_be_bytes(row.try_into().ok()?)));
+    Ok((line, offset.ok_or_else(|| corrupt(table, &key(LINE, line)))?))
 }
 
 fn key(kind: u8, number: u64) -> Vec<u8> {
     [&[kind][..], &number.to_be_bytes()].concat()
 }
 
-fn corrupt(table: &Table, reason: &str) -> Error {
-    Error::Corrupt { name: table.name().to_string(), reason: reason.to_owned() }
+fn corrupt(table: &Table, key: &[u8]) -> Error {
+    let reason = format!("the row {key:?} is missing, or has other contents: take a table for the source alone");
+    Error::Corrupt { name: table.name().to_string(), reason }
 }

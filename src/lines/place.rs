@@ -1,7 +1,6 @@
 //! Where the files are: one path, or a directory whose names say which files are older.
 
-use super::error::LinesError;
-use std::ffi::OsStr;
+use std::collections::BTreeSet;
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
@@ -19,7 +18,7 @@ pub(super) struct Place {
 pub(super) type Id = (u64, u64);
 
 /// A file as it was listed.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Found {
     pub(super) name: String,
     pub(super) id: Option<Id>,
@@ -36,6 +35,9 @@ impl Place {
             let mut keyed: Vec<_> = found.into_iter().filter_map(|file| Some((age(&file.name)?, file))).collect();
             // By the key, then by the name.
             keyed.sort();
+            // A file that is renamed meanwhile may be listed under both names.
+            let mut ids = BTreeSet::new();
+            keyed.retain(|(_, file)| file.id.is_none_or(|id| ids.insert(id)));
             keyed.into_iter().map(|(_, file)| file).collect()
         };
         Self { path, order: Some(Box::new(order)) }
@@ -46,34 +48,22 @@ impl Place {
     }
 
     /// Returns the files of the stream that are there now, the oldest first.
-    pub(super) fn list(&self) -> Result<Vec<Found>, LinesError> {
-        self.try_list().map_err(|source| LinesError::Io { file: self.path.clone(), source })
-    }
-
-    fn try_list(&self) -> io::Result<Vec<Found>> {
-        let mut found = Vec::new();
-        let mut add = |name: &OsStr, meta: io::Result<Metadata>| match meta {
-            Ok(meta) if meta.is_dir() && self.order.is_none() => Err(ErrorKind::IsADirectory.into()),
-            Ok(meta) => {
-                let name = name.to_string_lossy().into_owned();
-                // A file that is renamed meanwhile may be listed under both names.
-                if meta.is_file() && !found.iter().any(|other: &Found| other.id.is_some() && other.id == id(&meta)) {
-                    found.push(Found { name, id: id(&meta), len: meta.len() });
-                }
-                Ok(())
+    pub(super) fn list(&self) -> io::Result<Vec<Found>> {
+        let found = |name: &std::ffi::OsStr, meta: io::Result<Metadata>| match meta {
+            Ok(meta) if meta.is_file() => {
+                Ok(Some(Found { name: name.to_string_lossy().into_owned(), id: id(&meta), len: meta.len() }))
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
+            Ok(_) if self.order.is_none() => Err(io::Error::other("it is no file")),
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(None),
         };
         let Some(order) = &self.order else {
-            add(self.path.file_name().unwrap_or_default(), fs::metadata(&self.path))?;
-            return Ok(found);
+            let name = self.path.file_name().unwrap_or_default();
+            return Ok(found(name, fs::metadata(&self.path))?.into_iter().collect());
         };
-        for entry in fs::read_dir(&self.path)? {
-            let entry = entry?;
-            add(&entry.file_name(), entry.metadata())?;
-        }
-        Ok(order(found))
+        let entries =
+            fs::read_dir(&self.path)?.map(|entry| entry.and_then(|entry| found(&entry.file_name(), entry.metadata())));
+        Ok(order(entries.filter_map(Result::transpose).collect::<io::Result<_>>()?))
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 use waterline::testing::JobsSuite;
-use waterline::{Blocked, BoxError, Consumer, Error, Index, Jobs, Lines, LinesError, Store, Table};
+use waterline::{Blocked, BoxError, Consumer, Error, Index, Jobs, Lines, LinesError, LinesFault, Store, Table};
 
 /// A directory of files, and a store for the table.
 struct Files {
@@ -166,7 +166,7 @@ fn a_line_above_the_limit_is_an_error_and_none_at_it() {
     assert_eq!(lines.head().unwrap(), Some(3));
     let mut read = Vec::new();
     let error = fault(lines.read(0..=3, &mut read));
-    assert!(matches!(error, LinesError::TooLong { index: 2, limit: 5, .. }), "{error}");
+    assert!(matches!(error, LinesError { index: 2, fault: LinesFault::TooLong(5), .. }), "{error}");
     assert_eq!(read, [b"12345", b"12345"]);
     assert_eq!(lines.at_index(3).unwrap().as_deref(), Some(b"x".as_slice()));
     assert_eq!(files.open("log").max_line(6).at_index(2).unwrap().as_deref(), Some(b"123456".as_slice()));
@@ -255,19 +255,19 @@ fn a_file_that_was_cut_removed_or_replaced_is_an_error_and_can_be_given_up() {
             lines = files.directory();
         }
         for error in [fault(lines.head()), fault(lines.first()), fault(lines.at_index(5)), fault(lines.at_index(8))] {
-            let (kind, text) = (format!("{error:?}"), error.to_string());
+            let (kind, text) = (format!("{:?}", error.fault), error.to_string());
             assert!(kind.starts_with(expected), "{kind}, restart: {restart}");
             assert!(text.contains(&format!("{:?}", files.path("2"))) && text.contains("forget"), "{text}");
         }
         // The older file is as it was.
         assert_eq!(lines.at_index(2).unwrap().as_deref(), Some(b"line 2".as_slice()));
-        assert!(matches!(lines.forget("1"), Err(LinesError::NotNewest { .. })));
+        assert!(matches!(lines.forget("1"), Err(LinesError { fault: LinesFault::NotNewest, .. })));
         fs::write(files.path("2"), "new\n").unwrap();
         assert_eq!(lines.forget("2").unwrap(), 8);
         for lines in [lines, files.directory()] {
             assert_eq!((lines.first().unwrap(), lines.head().unwrap()), (8, Some(8)));
             assert_eq!(lines.at_index(8).unwrap().as_deref(), Some(b"new".as_slice()));
-            assert!(matches!(fault(lines.at_index(5)), LinesError::Removed { index: 5, .. }));
+            assert!(matches!(fault(lines.at_index(5)), LinesError { index: 5, fault: LinesFault::Removed, .. }));
         }
     }
 }
@@ -284,18 +284,19 @@ fn a_file_that_was_cut_behind_its_first_bytes_is_found_out() {
     cut(2_000);
     files.append("log", "x".repeat(len as usize - 2_000) + "\n");
     for lines in [&lines, &files.open("log")] {
-        assert!(matches!(fault(lines.head()), LinesError::Replaced { index: 999, .. }));
+        assert!(matches!(fault(lines.head()), LinesError { index: 1000, fault: LinesFault::Replaced, .. }));
     }
     // A line ends there, but the lines before it are fewer.
     cut(len - 1);
     files.append("log", "\n");
     assert_eq!(lines.head().unwrap(), Some(999));
     let mut read = Vec::new();
-    assert!(matches!(fault(lines.read(0..=999, &mut read)), LinesError::Replaced { index: 999, .. }));
+    let error = fault(lines.read(0..=999, &mut read));
+    assert!(matches!(error, LinesError { index: 0, fault: LinesFault::Replaced, .. }), "{error}");
     assert_eq!(read.len(), 0, "none of these lines is known to be the right one");
     // What is given up is new, though it begins as before.
     cut(2_000);
-    assert!(matches!(fault(lines.head()), LinesError::Cut { index: 999, .. }));
+    assert!(matches!(fault(lines.head()), LinesError { index: 1000, fault: LinesFault::Cut, .. }));
     assert_eq!(lines.forget("log").unwrap(), 1_000);
     for lines in [&lines, &files.open("log")] {
         assert!(lines.head().unwrap() > Some(1_100));
@@ -311,7 +312,7 @@ fn more_of_a_beginning_is_known_once_it_is_there() {
     files.append("log", "b\n");
     assert_eq!(files.open("log").head().unwrap(), Some(1));
     fs::write(files.path("log"), "a\nc\n").unwrap();
-    assert!(matches!(fault(files.open("log").head()), LinesError::Replaced { index: 1, .. }));
+    assert!(matches!(fault(files.open("log").head()), LinesError { index: 2, fault: LinesFault::Replaced, .. }));
 }
 
 #[cfg(unix)]
@@ -327,6 +328,13 @@ fn files_with_one_heading_are_told_apart_while_they_are_renamed() {
     assert_eq!(lines.at_index(1).unwrap().as_deref(), Some(b"a".as_slice()));
     assert_eq!(lines.head().unwrap(), Some(3));
     assert_eq!(lines.at_index(3).unwrap().as_deref(), Some(b"b".as_slice()));
+    // The file that has the name of a removed one is not taken for it, too.
+    files.rename("log", "log.1");
+    for lines in [&lines, &files.rotating()] {
+        assert_eq!((lines.first().unwrap(), lines.head().unwrap()), (2, Some(3)));
+        assert!(matches!(fault(lines.at_index(1)), LinesError { index: 1, fault: LinesFault::Removed, .. }));
+        assert_eq!(lines.at_index(3).unwrap().as_deref(), Some(b"b".as_slice()));
+    }
 }
 
 #[test]
@@ -367,17 +375,17 @@ fn older_files_may_go_once_they_are_done_and_may_neither_grow_nor_come() {
     fs::remove_file(files.path("2")).unwrap();
     for lines in [&lines, &files.directory()] {
         assert_eq!((lines.first().unwrap(), lines.head().unwrap()), (2, Some(3)));
-        assert!(matches!(fault(lines.at_index(1)), LinesError::Removed { index: 1, .. }));
+        assert!(matches!(fault(lines.at_index(1)), LinesError { index: 1, fault: LinesFault::Removed, .. }));
         assert_eq!(lines.at_index(2).unwrap().as_deref(), Some(b"3".as_slice()));
     }
     // A file of the same name, one of a new name in between, and one that grew.
     files.append("2", "5\n");
-    assert!(matches!(fault(lines.head()), LinesError::Replaced { index: 1, .. }));
+    assert!(matches!(fault(lines.head()), LinesError { index: 4, fault: LinesFault::OutOfOrder, .. }));
     files.rename("2", "25");
-    assert!(matches!(fault(lines.head()), LinesError::OutOfOrder { index: 3, .. }));
+    assert!(matches!(fault(lines.head()), LinesError { index: 4, fault: LinesFault::OutOfOrder, .. }));
     files.rename("25", "9");
     files.append("3", "6\n");
-    assert!(matches!(fault(lines.head()), LinesError::Grown { index: 3, .. }));
+    assert!(matches!(fault(lines.head()), LinesError { index: 4, fault: LinesFault::Grown, .. }));
     fs::remove_file(files.path("3")).unwrap();
     assert_eq!((lines.first().unwrap(), lines.head().unwrap()), (3, Some(4)));
 }
@@ -414,9 +422,9 @@ fn files_may_be_renamed_between_and_during_reads() {
     let single = Lines::open(files.path("log"), files.store.table("single").unwrap()).unwrap();
     assert_eq!(single.head().unwrap(), Some(0));
     files.rename("log", "log.0");
-    assert!(matches!(fault(single.head()), LinesError::Removed { index: 1, .. }));
+    assert!(matches!(fault(single.head()), LinesError { index: 1, fault: LinesFault::Removed, .. }));
     files.append("log", numbered(10..20));
-    assert!(fault(single.head()).to_string().contains("Lines::directory_by"));
+    assert!(fault(single.head()).to_string().contains("`directory_by` for renames"));
 }
 
 #[cfg(unix)]
@@ -542,7 +550,7 @@ fn promise_04_the_status_names_the_file_that_a_consumer_waits_for() {
     });
     fs::remove_file(files.path("log")).unwrap();
     let status = until(&handle, "the error", |status| matches!(status.blocked, Blocked::Source { .. }));
-    assert!(status.to_string().contains("was removed, and may have had line 1"), "{status}");
+    assert!(status.to_string().contains("line 1: the file was removed"), "{status}");
     consumer.stop().unwrap();
 }
 
@@ -555,5 +563,6 @@ fn a_table_with_other_rows_is_refused() {
         assert!(matches!(&error, Error::Corrupt { name, .. } if name == "lines"), "{error}");
     }
     let files = Files::new();
-    assert!(matches!(fault(Lines::open(files.dir.path(), files.table()).unwrap().head()), LinesError::Io { .. }));
+    let no_file = Lines::open(files.dir.path(), files.table()).unwrap();
+    assert!(matches!(fault(no_file.head()), LinesError { fault: LinesFault::Io(_), .. }));
 }
