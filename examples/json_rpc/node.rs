@@ -1,5 +1,5 @@
-//! A node with JSON-RPC as a source: its final blocks, by number. Copy this file, and change the
-//! method, its parameters and the type of the job.
+//! A node with JSON-RPC as a source: its final blocks, by number, and the receipts of a block. Copy
+//! this file, and change the methods, their parameters and the type of the job.
 
 use http_body_util::{BodyExt, Limited};
 use hyper::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
@@ -9,10 +9,13 @@ use hyper_util::rt::TokioExecutor;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use waterline::{AsyncJobs, BoxError, Index};
 
+/// The method whose answer is a job.
+const BLOCK: &str = "eth_getBlockByNumber";
 /// The most calls in one request. Nodes and their proxies limit it; 100 is usual.
 const BATCH: usize = 50;
 /// The longest answer that is read: a batch of large blocks has tens of megabytes.
@@ -25,16 +28,16 @@ const USUAL_PAUSE: Duration = Duration::from_secs(1);
 /// How much of an answer an error quotes, in characters.
 const QUOTED: usize = 200;
 
-/// A client of the node at an address.
-#[derive(Debug)]
+/// A client of the node at an address. Its clones share what they know of the node.
+#[derive(Clone, Debug)]
 pub struct Node {
     address: Uri,
     /// For `https`, take the connector of the crate `hyper-rustls` in place of `HttpConnector`.
     http: Client<HttpConnector, String>,
     /// The highest head that was seen. Of several nodes behind one address, one may lag behind.
-    head: Mutex<Option<Index>>,
+    head: Arc<Mutex<Option<Index>>>,
     /// No request leaves before this moment, which the node has named.
-    not_before: Mutex<Instant>,
+    not_before: Arc<Mutex<Instant>>,
 }
 
 impl AsyncJobs for Node {
@@ -44,7 +47,7 @@ impl AsyncJobs for Node {
     /// The newest block that no reorganisation can change. For a chain without finality ask for
     /// "latest", and put `.confirmed(n)` around the source.
     async fn head(&self) -> Result<Option<Index>, BoxError> {
-        let block = self.ask(vec![json!(["finalized", false])]).await?.remove(0)?;
+        let block = self.ask(BLOCK, vec![json!(["finalized", false])]).await?.remove(0)?;
         // A young chain has no final block.
         let seen = if block.is_null() { None } else { Some(number(&block["number"])?) };
         let mut head = self.head.lock();
@@ -61,13 +64,13 @@ impl AsyncJobs for Node {
     /// One request for many blocks. `max_reading` has several requests under way at once.
     async fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<Value>) -> Result<(), BoxError> {
         let calls = run.clone().take(BATCH).map(|index| json!([format!("{index:#x}"), true])).collect();
-        for (index, block) in run.zip(self.ask(calls).await?) {
+        for (index, block) in run.zip(self.ask(BLOCK, calls).await?) {
             let block = block.map_err(|error| format!("block {index}: {error}"))?;
             // A node that lags behind the head of another one. The consumer soon asks again.
             if block.is_null() {
                 break;
             }
-            let sent = number(&block["number"])?;
+            let sent: Index = number(&block["number"])?;
             if sent != index {
                 return Err(format!("block {index}: the node sent block {sent} in its place").into());
             }
@@ -78,7 +81,7 @@ impl AsyncJobs for Node {
 
     /// The node names the bytes of a block. Parsed JSON takes some times as many.
     fn weight(&self, block: &Value) -> usize {
-        size_of::<Value>() + number(&block["size"]).map_or(0, |bytes| 4 * bytes as usize)
+        size_of::<Value>() + number(&block["size"]).map_or(0, |bytes: usize| 4 * bytes)
     }
 }
 
@@ -87,18 +90,26 @@ impl Node {
     /// `http://localhost:8545`.
     pub fn new(address: Uri) -> Self {
         let http = Client::builder(TokioExecutor::new()).build_http();
-        Self { address, http, head: Mutex::default(), not_before: Mutex::new(Instant::now()) }
+        Self { address, http, head: Arc::default(), not_before: Arc::new(Mutex::new(Instant::now())) }
     }
 
-    /// Makes these calls in one request. Returns an answer for each, in their order.
-    async fn ask(&self, calls: Vec<Value>) -> Result<Vec<Result<Value, BoxError>>, BoxError> {
+    /// Returns the receipts of a block, which say what became of each transaction, in their order.
+    pub async fn receipts(&self, index: Index) -> Result<Vec<Value>, BoxError> {
+        let answer = self.ask("eth_getBlockReceipts", vec![json!([format!("{index:#x}")])]).await?.remove(0)?;
+        match answer {
+            Value::Array(receipts) => Ok(receipts),
+            other => Err(format!("the node sent {} for receipts", quoted(&other.to_string())).into()),
+        }
+    }
+
+    /// Makes these calls of a method in one request. Returns an answer for each, in their order.
+    async fn ask(&self, method: &str, calls: Vec<Value>) -> Result<Vec<Result<Value, BoxError>>, BoxError> {
         // A node refuses an empty batch.
         if calls.is_empty() {
             return Ok(Vec::new());
         }
         let mut results: Vec<Option<Result<Value, BoxError>>> = calls.iter().map(|_| None).collect();
-        let call =
-            |(id, params)| json!({"jsonrpc": "2.0", "id": id, "method": "eth_getBlockByNumber", "params": params});
+        let call = |(id, params)| json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
         let batch: Vec<Value> = calls.into_iter().enumerate().map(call).collect();
         let answer = self.post(json!(batch).to_string()).await?;
         // A batch that is refused as a whole has one answer.
@@ -149,9 +160,9 @@ fn pause(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
 }
 
 /// Reads a number as nodes write it: `"0x2a"`.
-fn number(value: &Value) -> Result<u64, BoxError> {
+pub fn number<N: TryFrom<u128>>(value: &Value) -> Result<N, BoxError> {
     let digits = value.as_str().and_then(|text| text.strip_prefix("0x"));
-    let number = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    let number = digits.and_then(|digits| N::try_from(u128::from_str_radix(digits, 16).ok()?).ok());
     number.ok_or_else(|| format!("the node sent {} for a number", quoted(&value.to_string())).into())
 }
 

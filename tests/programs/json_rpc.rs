@@ -4,7 +4,7 @@
 mod node;
 
 use crate::server::{Answer, Server};
-use common::{LONG, Place, ends, until};
+use common::{LONG, ends, until};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use node::Node;
 use parking_lot::Mutex;
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use waterline::testing::JobsSuite;
-use waterline::{AsyncJobs, BoxError, Consumer, Index, MemoryProgress, Retry};
+use waterline::{AsyncJobs, BoxError, Consumer, Index, MemoryProgress};
 
 /// What the node does with a request in place of what it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,6 +104,7 @@ impl Chain {
             Some(Refuses) => *last = refused(&last["id"]),
             Some(LeavesOut) => _ = answers.pop(),
             Some(Backwards) => answers.reverse(),
+            Some(NoNumber | OtherBlock) if last["result"].is_array() => last["result"] = json!([{}]),
             Some(NoNumber) => last["result"]["number"] = json!("many"),
             Some(OtherBlock) => last["result"] = block(number(&last["result"]["number"]) + 1),
             Some(Null | Misses | Lags) | None => {}
@@ -121,11 +122,13 @@ impl Chain {
     }
 
     fn result(&self, call: &Value, fault: Option<Fault>) -> Value {
-        assert_eq!(call["method"], "eth_getBlockByNumber");
+        let of_receipts = call["method"] == "eth_getBlockReceipts";
+        assert!(of_receipts || call["method"] == "eth_getBlockByNumber", "{call}");
         let head = self.head.load(Ordering::Acquire).saturating_sub(if fault == Some(Lags) { 5 } else { 0 });
         let result = match &call["params"] {
             _ if fault == Some(Null) => Value::Null,
             params if *params == json!(["finalized", false]) => block(head),
+            params if of_receipts && number(&params[0]) <= head => json!(receipts(number(&params[0]))),
             params if number(&params[0]) <= head && params[1] == true => block(number(&params[0])),
             _ => Value::Null,
         };
@@ -134,8 +137,27 @@ impl Chain {
 }
 
 fn block(number: Index) -> Value {
-    let transactions: Vec<Index> = (0..number % 5).collect();
-    json!({"number": format!("{number:#x}"), "hash": hash(number), "size": "0x21c", "transactions": transactions})
+    let (hash, sent) = (hash(number), transactions(number));
+    json!({"number": format!("{number:#x}"), "hash": hash, "size": "0x21c", "transactions": sent})
+}
+
+/// The transactions of a block. Some make a contract, and some fail.
+fn transactions(block: Index) -> Vec<Value> {
+    let transaction = |nth| {
+        let to = (nth != 3).then(|| format!("{:#x}", (7 * block + nth) % 13));
+        let value = format!("{:#x}", (31 * block + nth) * 1_000_000_000 + 5);
+        json!({"hash": hash(5 * block + nth), "from": format!("{:#x}", (block + nth) % 17), "to": to, "value": value})
+    };
+    (0..block % 5).map(transaction).collect()
+}
+
+fn receipts(block: Index) -> Vec<Value> {
+    let receipt = |sent: Value| {
+        let status = if (block + number(&sent["value"])).is_multiple_of(6) { "0x0" } else { "0x1" };
+        let contract = sent["to"].is_null().then(|| format!("{block:#x}"));
+        json!({"transactionHash": sent["hash"], "status": status, "contractAddress": contract})
+    };
+    transactions(block).into_iter().map(receipt).collect()
 }
 
 fn hash(number: Index) -> String {
@@ -181,6 +203,11 @@ fn each_fault_of_a_node_is_an_error_that_quotes_it() {
     // What is missing is no error: the consumer asks again.
     chain.then([Null]);
     assert_eq!(runtime.block_on(node.at_index(7)).unwrap(), None);
+    // A job needs its receipts, and is retried.
+    chain.then([Null]);
+    let error = runtime.block_on(node.receipts(7)).unwrap_err().to_string();
+    assert_eq!(error, "the node sent null for receipts");
+    assert_eq!(runtime.block_on(node.receipts(7)).unwrap(), receipts(7));
 }
 
 #[test]
@@ -266,11 +293,17 @@ fn a_slow_answer_is_dropped_and_asked_for_again() {
     drop(release);
 }
 
+/// Ten times the process is killed at a random moment, and in the end each block counts once.
+#[cfg(feature = "_disk")]
 #[test]
-fn promise_09_ten_lives_count_each_block_of_a_bad_node_once() {
-    const BLOCKS: Index = 2_000;
-    const LIVES: Index = 10;
-    let (chain, server) = Chain::start(BLOCKS - 1);
+fn promise_09_ten_kills_index_each_block_of_a_bad_node_once() {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+    const KILLS: Index = 10;
+    /// In each life so many blocks are saved before its kill, and half as many more are there.
+    const EACH: Index = 80;
+    const BLOCKS: Index = KILLS * EACH + EACH / 2;
+    let (chain, server) = Chain::start(0);
     let faults = [
         Null,
         Misses,
@@ -288,47 +321,42 @@ fn promise_09_ten_lives_count_each_block_of_a_bad_node_once() {
         Lags,
     ];
     // Every third request meets one, in each life.
-    let script = (0..).map(|n| (n % 3 == 2).then(|| faults[n / 3 % faults.len()]));
-    let (runtime, place) = (Runtime::new().unwrap(), Place::default());
-    chain.faults.lock().extend(script.take(3_000));
-    for life in 1..=LIVES {
-        let store = place.open();
-        let (counts, hashes) = (store.table("counts").unwrap(), store.table("hashes").unwrap());
-        let consumer = Consumer::builder(node(&server).on(runtime.handle()), store.progress("blocks"))
-            .max_processing(4)
-            .max_reading(3)
-            .source_retry(Retry::fixed(Duration::from_millis(1)))
-            .stop_at(BLOCKS - 1)
-            .start_transactional(move |job, effects| {
-                effects.add(&counts, job.index.to_be_bytes(), 1)?;
-                Ok(effects.put(&hashes, job.index.to_be_bytes(), job.payload["hash"].as_str().ok_or("no hash")?)?)
-            })
-            .unwrap();
-        let handle = consumer.handle();
-        assert!(handle.wait_for(BLOCKS * life / LIVES - 1, LONG), "{}", handle.status());
-        ends("the consumer", move || consumer.stop()).unwrap();
+    chain.faults.lock().extend((0..3_000).map(|n| (n % 3 == 2).then(|| faults[n / 3 % faults.len()])));
+    let dir = tempfile::tempdir().unwrap();
+    let program = |more: &[&str]| {
+        let mut command = Command::new(crate::example("json_rpc"));
+        command.arg(server.url()).arg("--store").arg(dir.path()).args(more);
+        command
+    };
+    common::make_in(dir.path());
+    for life in 1..=KILLS {
+        chain.head.store(life * EACH + EACH / 2 - 1, Ordering::Release);
+        let mut child = program(&[]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let last = |line: String| line.strip_prefix("indexed and saved: ")?.split_once(" to ")?.1.parse().ok();
+        let reaches = move |line| last(line).is_some_and(|last: Index| last >= life * EACH - 1);
+        let (reached, _open) = ends("what a life does before its kill", move || (said.any(reaches), said));
+        assert!(reached, "life {life} has ended before its kill");
+        std::thread::park_timeout(Duration::from_micros(fastrand::u64(..50_000)));
+        child.kill().unwrap();
+        assert_eq!(child.wait().unwrap().code(), None);
     }
-    let store = place.open();
-    let (counts, hashes) = (store.table("counts").unwrap(), store.table("hashes").unwrap());
-    for index in 0..BLOCKS {
-        assert_eq!(counts.counter(index.to_be_bytes()).unwrap(), 1, "block {index}");
-        assert_eq!(hashes.get(index.to_be_bytes()).unwrap(), Some(hash(index).into_bytes()));
+    let output = program(&["--last", &(BLOCKS - 1).to_string(), "--of", "0x3"]).output().unwrap();
+    let mut expected = BTreeMap::<String, i64>::new();
+    for (sent, made) in (0..BLOCKS).flat_map(|index| transactions(index).into_iter().zip(receipts(index))) {
+        let receiver = sent["to"].as_str().or(made["contractAddress"].as_str()).unwrap();
+        let gwei = if made["status"] == "0x1" { number(&sent["value"]) as i64 / 1_000_000_000 } else { continue };
+        *expected.entry(sent["from"].as_str().unwrap().to_owned()).or_default() -= gwei;
+        *expected.entry(receiver.to_owned()).or_default() += gwei;
     }
-    assert_eq!(counts.iter().count() as u64, BLOCKS);
+    let says = format!("0x3 has {} gwei\n", expected["0x3"]);
+    assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).ends_with(&says), "{output:#?}");
+    let store = common::open_in(dir.path()).unwrap();
+    let rows = |name| store.table(name).unwrap().iter().collect::<Result<Vec<_>, _>>().unwrap();
+    let balance = |(address, gwei): (&String, &i64)| (address.clone().into_bytes(), gwei.to_be_bytes().to_vec());
+    assert_eq!(rows("balances"), expected.iter().map(balance).collect::<Vec<_>>());
+    let hashes = (0..BLOCKS).map(|index| (index.to_be_bytes().to_vec(), hash(index).into_bytes()));
+    assert_eq!(rows("blocks"), hashes.collect::<Vec<_>>());
     let met = chain.met.lock();
     assert!(faults.iter().all(|fault| met.contains_key(fault)), "{met:?}");
-}
-
-#[cfg(feature = "_disk")]
-#[test]
-fn the_process_goes_on_where_it_was() {
-    let (_chain, server) = Chain::start(999);
-    let dir = tempfile::tempdir().unwrap();
-    common::make_in(dir.path().join("store"));
-    for (last, says) in [(149, "150 blocks have 300 transactions\n"), (399, "400 blocks have 800 transactions\n")] {
-        let mut command = std::process::Command::new(crate::example("json_rpc"));
-        command.args([&server.url(), "--last", &last.to_string(), "--store"]).arg(dir.path().join("store"));
-        let output = command.output().unwrap();
-        assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).ends_with(says), "{output:#?}");
-    }
 }
