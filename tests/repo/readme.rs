@@ -137,6 +137,19 @@ fn each_page_is_in_the_docs_and_linked_by_the_readme() {
 }
 
 #[test]
+fn the_page_of_the_examples_has_each_program_and_no_dead_link() {
+    let page = read("examples/README.md");
+    let links: Vec<_> = between(&page, "](", ')').into_iter().map(|link| format!("examples/{link}")).collect();
+    let dead = links.iter().filter(|link| !root().join(link).is_file()).cloned();
+    // A program in a folder may be linked by another file of the folder.
+    let is_linked = |path: &str| links.iter().any(|link| link.split('/').nth(1) == path.split('/').nth(1));
+    let programs = tree::files(&["examples"], &["rs"]).into_iter().filter(|(_, text)| text.contains("\nfn main()"));
+    let left_out = programs.map(|(path, _)| path).filter(|path| !is_linked(path));
+    let astray: Vec<_> = dead.chain(left_out).collect();
+    assert!(astray.is_empty(), "examples/README.md leaves these out, or they are not there: {astray:?}");
+}
+
+#[test]
 fn each_link_of_a_docs_page_has_a_target() {
     for (page, _) in pages() {
         assert_eq!(astray(&read(&page), true), [""; 0], "{page}");
