@@ -131,8 +131,8 @@ impl Queues {
             || self.due.above.remove(&index).is_some()
     }
 
-    /// Makes a job due that backs off, is missing, or waited behind another one. Returns false if it
-    /// does not wait.
+    /// Makes a job due that backs off, is missing, or waited behind another one. Returns false if
+    /// it does not wait.
     fn due(&mut self, index: Index, reach: Startable<'_>) -> bool {
         if let Some(place) = self.missing.remove(&index) {
             self.due.insert(index, place, reach);
