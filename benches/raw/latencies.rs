@@ -7,10 +7,11 @@ use std::time::Duration;
 use waterline::{BoxError, Builder, Consumer, Done, Jobs, MemoryJobs, MemoryProgress, Progress, Store};
 use waterline_queue::{NewJob, Outcome, Queue, QueueOptions, Runner};
 
-/// Measures from a push into memory to the job of an idle consumer.
-pub(crate) fn pushed_in_memory(times: u64) -> Answer {
+/// Measures from a push into memory to the job of an idle consumer, which may make this many reads
+/// at once.
+pub(crate) fn pushed_in_memory(times: u64, reads: usize) -> Answer {
     let jobs = MemoryJobs::new();
-    let (consumer, said) = told(Consumer::builder(jobs.clone(), MemoryProgress::new()));
+    let (consumer, said) = told(Consumer::builder(jobs.clone(), MemoryProgress::new()).max_reading(reads));
     let answer = each_pushed(times, &said, |number| _ = jobs.push(number));
     consumer.stop().expect("nothing fails");
     answer

@@ -13,9 +13,10 @@ use crate::base::{BoxError, Index, caught::Caught, retry::Retry};
 use crate::commit::changes::Changes;
 use crate::driver::tenure::NameInUse;
 use crate::progress::{MemoryProgress, Progress, SavePort};
-use crate::reader::{Reader, SharedSource};
+use crate::reader::{Reader, SharedSource, hashed};
+use crate::run::ordered::{Ordered, Sink};
 use crate::run::worker::{Done, Job, Report, Reported};
-use crate::run::{Assignment, Runner, ordered::Ordered, work};
+use crate::run::{Assignment, Runner, work};
 use crate::saver::{Keeps, SaverHandle, SaverThread, saver};
 use crate::source::{Jobs, wakeup::Wakeup};
 use crate::window::{Limits, Window};
@@ -28,6 +29,14 @@ struct IndexSource {
     jobs: u64,
     /// True if workers may read.
     quick: bool,
+    /// True if all jobs have one key.
+    by_key: bool,
+}
+
+impl IndexSource {
+    fn of(jobs: u64) -> Self {
+        Self { jobs, quick: false, by_key: false }
+    }
 }
 
 impl Jobs for IndexSource {
@@ -176,7 +185,7 @@ struct Model {
 
 impl Model {
     fn new(jobs: u64, workers: usize, max_processing: usize) -> Self {
-        Self::with(IndexSource { jobs, quick: false }, workers, max_processing, false)
+        Self::with(IndexSource::of(jobs), workers, max_processing, false)
     }
 
     fn with(jobs: IndexSource, workers: usize, max_processing: usize, helps: bool) -> Self {
@@ -186,6 +195,10 @@ impl Model {
         let mut core = Core::new(window, Retry::none(), usize::MAX, model::now());
         core.workers.threads = workers;
         core.workers.cap = Some(workers);
+        let key = jobs.by_key.then(|| hashed(|_: &Index| Some(0)));
+        if key.is_some() {
+            core.order_by_key(false);
+        }
         let bell = Arc::<Bell>::default();
         let (saves, saving): (Arc<dyn SaveBackend>, _) = if helps {
             let store = Helped::default();
@@ -198,7 +211,7 @@ impl Model {
             (Arc::new(RingsReader(handle, bell.clone())), SavingSteps::Thread(saver))
         };
         let driver = Driver::new(core, bell.clone(), Watermark::new(), saves);
-        let source = Arc::new(SharedSource::new(jobs, Clock::default()));
+        let source = Arc::new(SharedSource::new(jobs, Clock::default()).by_key(key));
         driver.set_source(source.clone());
         let reader = Reader::new(source, driver.clone(), bell, None);
         Self { driver, reader, saving }
@@ -251,18 +264,19 @@ fn loom_each_job_runs_once_and_each_thread_ends() {
 
 #[test]
 fn loom_workers_and_the_reader_take_turns_to_read() {
-    runs_each_job_once(3, 1, || Model::with(IndexSource { jobs: 3, quick: true }, 1, 1, false));
+    runs_each_job_once(3, 1, || Model::with(IndexSource { quick: true, ..IndexSource::of(3) }, 1, 1, false));
 }
 
 #[test]
 fn loom_workers_help_the_saver_to_save() {
-    runs_each_job_once(2, 2, || Model::with(IndexSource { jobs: 2, quick: false }, 2, 2, true));
+    runs_each_job_once(2, 2, || Model::with(IndexSource::of(2), 2, 2, true));
 }
 
-#[test]
-fn loom_a_foreign_report_wakes_the_waiting_worker() {
-    explore(2, || {
-        let model = Model::new(2, 1, 1);
+/// Runs two jobs, each of which another thread reports. The worker waits for the first report:
+/// there is one slot, or both jobs have one key.
+fn foreign_reports(by_key: bool) {
+    explore(2, move || {
+        let model = Model::with(IndexSource { by_key, ..IndexSource::of(2) }, 1, 1 + usize::from(by_key), false);
         let handed = Arc::new(HandedJobs(Mutex::default(), model.driver.clone()));
         let worker = model.worker(&handed);
         let elsewhere = {
@@ -280,6 +294,16 @@ fn loom_a_foreign_report_wakes_the_waiting_worker() {
         elsewhere.join().unwrap();
         assert_eq!(watermark.last_processed(), Some(1));
     });
+}
+
+#[test]
+fn loom_a_foreign_report_wakes_the_waiting_worker() {
+    foreign_reports(false);
+}
+
+#[test]
+fn loom_a_report_that_frees_a_key_wakes_the_worker() {
+    foreign_reports(true);
 }
 
 #[test]
@@ -365,8 +389,11 @@ fn loom_a_turn_held_by_a_pause_is_taken_up_after_it() {
             sink.lock().push(index);
             Ok(())
         };
-        let ordered =
-            Arc::new(Ordered::new(|_: Job<Index>| Ok(()), into_sink, model.driver.clone(), model.driver.spans()));
+        let ordered = Arc::new(Ordered {
+            sink: Sink::new(into_sink, model.driver.clone()),
+            spans: model.driver.spans(),
+            work: |_: Job<Index>| Ok(()),
+        });
         let worker = model.worker(&ordered);
         let driver = model.driver.clone();
         let pauser = spawn(move || {

@@ -161,8 +161,7 @@ fn settings_unfit_for_the_start_are_refused() {
     let one = Duration::ZERO;
     check([never(plain().threads(2)), plain().threads(1).start_batched(1, one, |_| Ok(()))].map(threads));
     let effects = |started| {
-        let says =
-            "max_effects is only for `start_transactional`, also in batches; here jobs have no effects: leave it out";
+        let says = "max_effects is only for `start_transactional`, also in batches and with futures; here jobs have no effects: leave it out";
         unsupported(started, "max_effects", says)
     };
     check([never(stored().max_effects(9)), stored().max_effects(9).start_batched(1, one, |_| Ok(()))].map(effects));
@@ -173,7 +172,8 @@ fn settings_unfit_for_the_start_are_refused() {
         check([threads(plain().threads(2).start_async(runtime.handle(), run))]);
         check([effects(stored().max_effects(2).start_async(runtime.handle(), run))]);
     }
-    let says = "max_unwritten is only for `start_writing`; here no job waits to be written: leave it out";
+    let says =
+        "max_unwritten is only for `start_writing`, also with futures; here no job waits to be written: leave it out";
     check([unsupported(never(engine().max_unwritten(5)), "max_unwritten", says)]);
     let park = OnExhausted::Park { budget: 1 };
     for refused in [never(plain().on_exhausted(park)), never(engine().on_exhausted(park))] {

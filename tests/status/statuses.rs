@@ -101,7 +101,7 @@ fn a_status_serializes_to_json() {
         serde_json::json!({
             "state": "running", "head": 2, "last_processed": null, "lag": 3, "next": 2, "processing": 2,
             "done_ahead": 0, "unsaved": 0, "blocked": "running", "source_fails_for": null, "ended_upstream": null, "done": 0, "failed": 0,
-            "retries": 0, "saves": 0, "absent": 0, "parked": 0,
+            "retries": 0, "saves": 0, "absent": 0, "parked": 0, "behind": 0,
             "oldest": { "index": 0, "attempt": 1, "elapsed": 1500 },
             "source": {
                 "made": status.source.made, "failed": 0, "failed_in_a_row": 0, "retry_in": null, "timeout": null,

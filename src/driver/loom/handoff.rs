@@ -19,7 +19,7 @@ impl Runner<Index> for AtOnce {
 
 /// Four jobs, all of them read; three go into the buffer.
 fn with_buffer(workers: usize) -> (Model, Arc<AtOnce>, Vec<thread::JoinHandle<()>>) {
-    let model = Model::with(IndexSource { jobs: 4, quick: false }, workers, workers, false);
+    let model = Model::with(IndexSource::of(4), workers, workers, false);
     {
         let mut core = model.driver.core.lock();
         core.workers.always = Some(3);
