@@ -10,7 +10,7 @@ const LATENCIES: u64 = 2_000;
 pub(crate) fn pushed(question: &Question) -> Answer {
     let (column, in_memory) = (question.word("column"), question.word("store") == "memory");
     if in_memory {
-        return if column == "waterline" { latencies::pushed_in_memory(LATENCIES) } else { crate::asked::OTHER };
+        return if column == "waterline" { latencies::pushed_in_memory(LATENCIES, 1) } else { crate::asked::OTHER };
     }
     match open(question, engine(column), Durability::Buffered) {
         Some(store) if column.starts_with("queue") => latencies::pushed_to_queue(&store, LATENCIES),
