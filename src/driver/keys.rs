@@ -7,13 +7,14 @@
 use crate::base::Index;
 use crate::reader::Key;
 use crate::run::writing::ByIndex;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::BuildHasherDefault;
 
 /// The most jobs that wait behind others. While there are more, nothing new is read.
 pub(super) const MOST_BEHIND: u64 = 1 << 17;
 
 type Map<K, V> = HashMap<K, V, BuildHasherDefault<ByIndex>>;
+type Set = HashSet<Index, BuildHasherDefault<ByIndex>>;
 
 /// The place of a job when it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub(crate) struct Keys {
     until_saved: bool,
     /// The jobs that are done and keep their keys until a save: those of the next one, and of the
     /// one under way.
-    unsaved: [Vec<Index>; 2],
+    unsaved: [Set; 2],
     /// The jobs of an earlier life that wait for a retry and whose keys are not known yet.
     pub(super) unread: BTreeSet<Index>,
 }
@@ -99,7 +100,7 @@ impl Keys {
     /// Notes that a job is done. Returns true if it leaves its line at once.
     pub(super) fn done(&mut self, index: Index) -> bool {
         if self.until_saved {
-            self.unsaved[0].push(index);
+            self.unsaved[0].insert(index);
         }
         !self.until_saved
     }
@@ -107,20 +108,17 @@ impl Keys {
     /// Notes that a save takes the effects of all jobs that are done.
     pub(super) fn hand_over(&mut self) {
         let [waiting, writing] = &mut self.unsaved;
-        writing.append(waiting);
+        writing.extend(waiting.drain());
     }
 
     /// Notes that a job of the save under way is not done after all, so it keeps its key.
     pub(super) fn refused(&mut self, index: Index) {
-        let writing = &mut self.unsaved[1];
-        if let Some(at) = writing.iter().position(|written| *written == index) {
-            writing.swap_remove(at);
-        }
+        self.unsaved[1].remove(&index);
     }
 
     /// Takes the jobs of a save that is on the disk.
-    pub(super) fn written(&mut self) -> Vec<Index> {
-        std::mem::take(&mut self.unsaved[1])
+    pub(super) fn written(&mut self) -> impl Iterator<Item = Index> + use<> {
+        std::mem::take(&mut self.unsaved[1]).into_iter()
     }
 
     /// True if jobs wait behind others and keys wait for a save.
@@ -196,13 +194,13 @@ mod tests {
     fn a_key_is_kept_until_the_save_of_its_job() {
         let (mut keys, key) = (Keys::new(true), NonZero::new(7));
         assert_eq!([1, 2, 3].map(|index| keys.enter(index, key)), [Place::Free, Place::Behind, Place::Behind]);
-        assert!(!keys.done(1) && keys.await_save() && keys.written().is_empty());
+        assert!(!keys.done(1) && keys.await_save() && keys.written().next().is_none());
         keys.hand_over();
         keys.refused(1);
-        assert!(keys.written().is_empty() && !keys.await_save(), "it runs again");
+        assert!(keys.written().next().is_none() && !keys.await_save(), "it runs again");
         keys.done(1);
         keys.hand_over();
-        assert_eq!((keys.written(), keys.leave(1), keys.busiest()), (vec![1], Some(2), Some((2, 1))));
+        assert_eq!((keys.written().next(), keys.leave(1), keys.busiest()), (Some(1), Some(2), Some((2, 1))));
         assert!(Keys::new(false).done(1));
     }
 }

@@ -3,7 +3,8 @@
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::num::NonZero;
 
-/// The hash of a key. The state of its hasher is random, so nobody can choose keys that collide.
+/// The hash of a key. The state of its hasher is random, so a producer cannot choose keys that
+/// collide.
 pub(crate) type Key = NonZero<u64>;
 
 /// Makes the key of a job; `None` if the job has none.

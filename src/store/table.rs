@@ -134,7 +134,7 @@ impl Table {
     /// Reads the rows with this prefix, and again if something is missing and the table has been
     /// replaced meanwhile: then its rows of before are being deleted.
     fn read<R>(&self, read: impl Fn(&[u8]) -> Result<R, Error>, is_missing: impl Fn(&R) -> bool) -> Result<R, Error> {
-        // It repeats itself only as often as somebody replaces the table.
+        // It repeats itself only as often as a caller replaces the table meanwhile.
         loop {
             let (prefix, generation) = self.place();
             let found = read(&prefix)?;

@@ -3,6 +3,7 @@
 
 use common::database::Database;
 use common::*;
+use crossbeam_channel::bounded;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -166,6 +167,42 @@ fn a_dropped_future_has_no_effects_and_its_job_runs_again() {
             }
             home.assert_done();
         }
+    }
+}
+
+/// The poll in which job 0 succeeds goes on while the consumer gives up and ends.
+#[test]
+fn a_success_after_the_end_frees_the_name() {
+    let runtime = threads();
+    for kind in KINDS {
+        let (home, (begin, begun), (go, gone)) = (Home::new(kind), bounded(0), bounded::<()>(0));
+        let job = move |job: waterline::Job<u64>| {
+            let (begin, gone) = (begin.clone(), gone.clone());
+            async move {
+                tokio::task::yield_now().await;
+                if job.index == 0 {
+                    begin.send(())?;
+                    let _ = gone.recv_timeout(LONG);
+                }
+                Ok(())
+            }
+        };
+        let consumer = home.start(&runtime, None, job).unwrap();
+        begun.recv_timeout(LONG).unwrap();
+        let error = consumer.stop_within(Duration::ZERO).unwrap_err();
+        assert!(matches!(error, Error::StopTimeout { .. }), "{error:?}");
+        let again = || home.start(&runtime, None, |_| async { Ok(()) });
+        // The test's database gives a name to whoever asks, and fences the one before.
+        let has_name = |kind| !matches!(kind, Kind::Writing);
+        assert!(!has_name(kind) || matches!(again(), Err(Error::InUse { .. })), "{kind:?}: its future still runs");
+        drop(go);
+        let mut next = None;
+        eventually("the name", || {
+            next = again().ok();
+            next.is_some()
+        });
+        next.unwrap().join().unwrap();
+        home.assert_done();
     }
 }
 

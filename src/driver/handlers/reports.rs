@@ -84,7 +84,12 @@ impl crate::run::asynchronous::TaskPort for Driver {
     }
 
     fn leave_turn(&self, token: usize) {
-        self.step(|core, _| core.leave_turn(token));
+        // It may be the last token, and the consumer may have given up.
+        let name = self.step(|core, _| {
+            core.leave_turn(token);
+            core.registry.release_name(core.running.flights.tokens())
+        });
+        drop_guarded(name);
     }
 
     fn timed_out(&self, token: usize, index: Index) -> crate::base::Error {

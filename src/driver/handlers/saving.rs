@@ -123,8 +123,8 @@ impl Core {
         }
         self.out.effects.written();
         self.running.batches.iter_mut().for_each(|batches| batches.written());
-        let written = self.running.keys.as_mut().map(|keys| keys.written()).unwrap_or_default();
-        written.into_iter().for_each(|index| self.out.pass(index));
+        let written = self.running.keys.as_mut().map(|keys| keys.written());
+        written.into_iter().flatten().for_each(|index| self.out.pass(index));
         self.window.set_full(self.out.effects.is_full());
         if self.tenancy.lost {
             self.abandon_save();

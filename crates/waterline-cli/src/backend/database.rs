@@ -148,7 +148,10 @@ impl Backend for Database {
             Change::Skip { name, index, how } => store.skip(name, *index, &how.reason)?,
             Change::Seek { name, next, how, .. } => store.seek(name, *next, &how.reason)?,
             Change::Replace { .. } => {
-                return Err(Fault::new("a consumer of a database is given another name by its program alone"));
+                return Err(Fault::new(
+                    "in a database, a program gives a consumer the name of another one, in the transaction that renames its tables: call \
+                     `PgStore::replace_in` there",
+                ));
             }
             Change::Remove { name, .. } => store.remove(name)?,
             Change::Check { .. } => {
