@@ -27,6 +27,8 @@ struct Places {
     now: HashMap<String, Arc<[u8]>>,
     /// The places that names of this process have left, in order.
     left: Vec<Left>,
+    /// Names whose places cannot be read, and why.
+    unreadable: HashMap<String, String>,
 }
 
 /// A place that a name has left.
@@ -37,6 +39,13 @@ struct Left {
     family: FamilyId,
     prefix: Arc<[u8]>,
     name: String,
+}
+
+/// The places as they are stored.
+#[derive(Default)]
+pub(crate) struct Stored {
+    pub(crate) places: HashMap<String, Arc<[u8]>>,
+    pub(crate) unreadable: HashMap<String, String>,
 }
 
 /// A name that gets another prefix.
@@ -71,11 +80,16 @@ impl Prefixes {
         (places.now.clone(), self.generation())
     }
 
+    /// Returns why the place of this name cannot be read, if that is so.
+    pub(crate) fn why_unreadable(&self, name: &str) -> Option<String> {
+        self.places.read().unreadable.get(name).cloned()
+    }
+
     /// Takes over what is stored: when the store is opened, and later if another process writes it.
-    pub(crate) fn load(&self, stored: HashMap<String, Arc<[u8]>>, generation: u64) {
+    pub(crate) fn load(&self, stored: Stored, generation: u64) {
         let mut places = self.places.write();
         if generation >= self.generation() {
-            places.now = stored;
+            (places.now, places.unreadable) = (stored.places, stored.unreadable);
             self.generation.store(generation, Ordering::Release);
         }
     }

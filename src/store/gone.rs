@@ -53,11 +53,21 @@ pub(super) fn decode(place: &[u8], bytes: &[u8]) -> Result<(), String> {
     if rest.is_empty() { Ok(()) } else { Err(format!("it is {} bytes too long", rest.len())) }
 }
 
-/// Deletes as many rows as take a few milliseconds. Returns false if there were none.
+/// Deletes as many rows as take a few milliseconds. Returns false if there were none. A damaged
+/// record is an error once no other one is left.
 fn delete_piece(kv: &dyn Kv, system: &Family) -> Result<bool, Error> {
-    let Some(record) = kv.scan(system, keys::GONE).next() else { return Ok(false) };
-    let (key, value) = record?;
-    let gone = Gone::of(&key, &value)?;
+    let (mut found, mut damage) = (None, None);
+    for record in kv.scan(system, keys::GONE) {
+        let (key, value) = record?;
+        match Gone::of(&key, &value) {
+            Ok(gone) => {
+                found = Some((key, gone));
+                break;
+            }
+            Err(error) => damage = Some(error),
+        }
+    }
+    let Some((key, gone)) = found else { return damage.map_or(Ok(false), Err) };
     let (from, mut to) = (&gone.prefix, prefix_end(&gone.prefix).unwrap_or_default());
     let mut batch = Batch::default();
     if let Some(id) = kv.family(gone.family)? {
@@ -94,8 +104,12 @@ pub(super) fn delete_behind(writer: &Writer, system: &Family, open: &Arc<()>) {
                 Ok(true) if kv.is_untidy() => kv.tidy(),
                 Ok(true) => {}
                 Ok(false) => return,
+                Err(error @ Error::Corrupt { .. }) => {
+                    tracing::warn!(%error, "rows of a replaced table are out of sight and stay on the disk, since the record of them is damaged");
+                    return;
+                }
                 Err(error) => {
-                    tracing::warn!(%error, "the rows of a replaced table are deleted later");
+                    tracing::warn!(%error, "rows of a replaced table are out of sight, and are deleted when the store is opened next");
                     return;
                 }
             }
@@ -112,7 +126,6 @@ pub(super) fn is_left(kv: &dyn Kv, system: &Family) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::error::StoreError;
     use crate::kv::{Deletion, double::Double, memory::MemoryKv};
 
     /// A database in which few rows can be deleted at a time.
@@ -174,13 +187,19 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_no_rows_is_refused() -> Result<(), StoreError> {
+    fn a_record_of_no_rows_is_refused_and_stops_no_other() -> Result<(), Error> {
         for place in [&b""[..], b"t", b"x\x03old", b"l\xff\xff"] {
             let kv = MemoryKv::default();
             let [system, ..] = kv.families();
             let mut batch = Batch::default();
             batch.put(system.id, &[keys::GONE, place], &[&encode(place)])?;
             kv.write(&batch, false)?;
+            assert!(matches!(delete_piece(&kv, &system), Err(Error::Corrupt { .. })), "{place:?}");
+            // It stops no other one.
+            let mut batch = Batch::default();
+            Gone { family: PARKED, prefix: b"z".to_vec() }.put(system.id, &mut batch)?;
+            kv.write(&batch, false)?;
+            assert!(matches!(delete_piece(&kv, &system), Ok(true)), "{place:?}");
             assert!(matches!(delete_piece(&kv, &system), Err(Error::Corrupt { .. })), "{place:?}");
         }
         Ok(())

@@ -3,12 +3,11 @@
 
 use super::gone::Gone;
 use super::keys;
-use crate::base::{Error, sync::Arc};
-use crate::commit::prefixes::{FIRST, Moved, Prefixes};
+use crate::base::Error;
+use crate::commit::prefixes::{FIRST, Moved, Prefixes, Stored};
 use crate::commit::sealed::Kind;
 use crate::kv::batch::{FamilyId, Records};
 use crate::kv::{Family, Kv, TABLES};
-use std::collections::HashMap;
 
 /// The name in use since the first replaced table. An older program would look for its rows under
 /// the prefix of the name.
@@ -39,21 +38,28 @@ pub(super) fn generation(kv: &dyn Kv, system: &Family) -> Result<u64, Error> {
     kv.get(system, keys::TABLE)?.map_or(Ok(FIRST), |bytes| number(&bytes))
 }
 
-/// Reads the register, as of one moment.
+/// Reads the register, as of one moment. A damaged record is in the way of its own table alone.
 pub(super) fn load(kv: &dyn Kv, system: &Family, into: &Prefixes) -> Result<(), Error> {
-    let (mut names, mut generation) = (HashMap::new(), FIRST);
+    let (mut stored, mut generation) = (Stored::default(), FIRST);
     for pair in kv.scan(system, keys::TABLE) {
         let (key, value) = pair?;
         let name = String::from_utf8_lossy(&key[keys::TABLE.len()..]).into_owned();
         if name.is_empty() {
             generation = number(&value)?;
         } else {
-            let prefix: Arc<[u8]> = decode(&name, &value).map_err(|why| corrupt(&name, why))?.into();
-            names.insert(name, prefix);
+            match decode(&name, &value) {
+                Ok(prefix) => drop(stored.places.insert(name, prefix.into())),
+                Err(why) => drop(stored.unreadable.insert(name, why)),
+            }
         }
     }
-    into.load(names, generation);
+    into.load(stored, generation);
     Ok(())
+}
+
+/// Returns an error for a table whose place cannot be read.
+pub(super) fn check(name: &str, prefixes: &Prefixes) -> Result<(), Error> {
+    prefixes.why_unreadable(name).map_or(Ok(()), |why| Err(corrupt(name, why)))
 }
 
 /// Returns the records that give each second name the place of the first, and each first name a
@@ -66,6 +72,8 @@ pub(super) fn moves(
 ) -> Result<(Records, Vec<Moved>), Error> {
     let (mut records, mut moved) = (Records::default(), Vec::new());
     for Renamed { from, to, fresh } in tables {
+        check(from, prefixes)?;
+        check(to, prefixes)?;
         let place =
             |name: &str| prefixes.of(name).0.unwrap_or_else(|| keys::table_prefix(name).unwrap_or_default().into());
         let (left, taken) = (place(to), place(from));

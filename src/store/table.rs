@@ -1,6 +1,6 @@
 //! Tables. A table is a part of the family of all tables, or a whole family.
 
-use super::{Store, family, keys};
+use super::{Store, family, keys, register};
 use crate::base::config::{ConfigError, check_name};
 use crate::base::{Error, error::StoreError, sync::Arc};
 use crate::commit::counter;
@@ -49,6 +49,7 @@ impl Store {
     pub fn table(&self, name: impl AsRef<str>) -> Result<Table, Error> {
         let name = name.as_ref();
         check_name("table", name)?;
+        register::check(name, &self.inner.prefixes)?;
         let (prefix, generation) = self.inner.prefixes.of(name);
         let prefix = prefix.unwrap_or_else(|| keys::table_prefix(name).unwrap_or_default().into());
         let table = Table::new(self, name, &self.inner.tables, (prefix, generation));

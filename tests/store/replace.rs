@@ -595,3 +595,19 @@ fn a_damaged_list_is_in_the_way_of_a_replacement_alone() {
     assert!(store.consumers().unwrap().is_empty());
     assert_eq!(table.counter("sum").unwrap(), 18);
 }
+
+#[test]
+fn a_damaged_place_is_in_the_way_of_its_table_alone() {
+    let disk = Disk::default();
+    let store = disk.open(&Store::options()).unwrap();
+    drop(two(&store));
+    store.table("other").unwrap().put("key", "value").unwrap();
+    store.replace(&[("new", "old")]).unwrap();
+    drop(store);
+    disk.put(&[("waterline.system".to_owned(), b"told".to_vec(), vec![1, 2])]);
+    let store = disk.open(&Store::options()).unwrap();
+    let refused = store.table("old").unwrap_err();
+    assert!(matches!(&refused, Error::Corrupt { name, .. } if name == "old"), "{refused:?}");
+    assert_eq!(store.table("other").unwrap().get("key").unwrap().as_deref(), Some(b"value".as_slice()));
+    assert_eq!(store.table("new").unwrap().iter().count(), 0);
+}
