@@ -83,9 +83,6 @@ impl Store {
         let mut changes = Changes::default();
         let log = |name: String| logs.iter().find(|(from, _)| *from == name).map_or(name, |(_, to)| to.clone());
         all.iter().try_for_each(|replacement| replacement.write(log, &mut changes))?;
-        if !(tables.is_empty() && logs.is_empty()) {
-            self.note_replaced()?;
-        }
         match self.write_moves(&tables, |write| self.replace_logs(&logs, &mut changes, write))? {
             None => Ok(()),
             Some(open) => {

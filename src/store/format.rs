@@ -45,6 +45,15 @@ pub(crate) struct Format {
 impl Format {
     /// Stores that this name is in use from now on, in one write. Repeated calls do nothing.
     pub(crate) fn note_in_use(&self, kv: &dyn Kv, system: &Family, name: &'static str) -> Result<(), Error> {
+        self.noting(name, |note| note.map_or(Ok(()), |note| put(kv, system, &note)))
+    }
+
+    /// Does the same with the write that this makes: it gets the record, unless the name is stored.
+    pub(super) fn noting<R>(
+        &self,
+        name: &'static str,
+        write: impl FnOnce(Option<Vec<u8>>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
         debug_assert!(
             KNOWN.contains(&name),
             "{name:?} is not in the list, so this very program would refuse the store"
@@ -52,13 +61,13 @@ impl Format {
         // The lock is held during the write, so the name is stored when any caller returns.
         let mut in_use = self.in_use.lock();
         if in_use.contains(name) {
-            return Ok(());
+            return write(None);
         }
         let mut more = in_use.clone();
         more.insert(name.to_owned());
-        put(kv, system, &more)?;
+        let written = write(Some(encode(&more)))?;
         *in_use = more;
-        Ok(())
+        Ok(written)
     }
 }
 
@@ -68,9 +77,9 @@ pub(crate) fn encode(in_use: &BTreeSet<String>) -> Vec<u8> {
 }
 
 /// Writes the record with a flush, so that it survives a loss of power.
-fn put(kv: &dyn Kv, system: &Family, in_use: &BTreeSet<String>) -> Result<(), Error> {
+fn put(kv: &dyn Kv, system: &Family, record: &[u8]) -> Result<(), Error> {
     let mut batch = Batch::default();
-    batch.put(system.id, &[keys::FORMAT], &[&encode(in_use)])?;
+    batch.put(system.id, &[keys::FORMAT], &[record])?;
     Ok(kv.write(&batch, true)?)
 }
 

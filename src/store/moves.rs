@@ -1,7 +1,7 @@
 //! The write that gives tables other names, and how a read-only store follows such writes.
 
 use super::register::{self, Renamed, WriteMoves};
-use super::{Store, gone};
+use super::{Store, gone, keys};
 use crate::base::Error;
 use crate::kv::batch::Batch;
 
@@ -28,11 +28,21 @@ impl Store {
                     batch.append(&places);
                 }
                 gone.iter().try_for_each(|gone| gone.put(system.id, &mut batch))?;
-                // With a flush: what is gone is deleted at once.
-                if let Err(error) = kv.write(&batch, true)
-                    && (tables.is_empty() || register::generation(kv, system)? == prefixes.generation())
-                {
-                    return Err(Error::from(error));
+                let mut write = |note: Option<Vec<u8>>| {
+                    note.map_or(Ok(()), |note| batch.put(system.id, &[keys::FORMAT], &[&note]))?;
+                    // With a flush: what is gone is deleted at once.
+                    if let Err(error) = kv.write(&batch, true)
+                        && (tables.is_empty() || register::generation(kv, system)? == prefixes.generation())
+                    {
+                        return Err(Error::from(error));
+                    }
+                    Ok(())
+                };
+                // Earlier programs refuse a store in which rows or items are at other places.
+                if tables.is_empty() && gone.is_empty() {
+                    write(None)?;
+                } else {
+                    self.inner.format.noting(register::IN_USE, write)?;
                 }
                 if !tables.is_empty() {
                     prefixes.replace(self.inner.tables.id, left);
@@ -46,11 +56,6 @@ impl Store {
             gone::delete_behind(self.writer(), system, &self.inner.open);
         }
         Ok(prepared)
-    }
-
-    /// Notes that the store has tables or logs that were replaced.
-    pub(crate) fn note_replaced(&self) -> Result<(), Error> {
-        self.note_in_use(register::IN_USE)
     }
 
     /// Takes over the tables that another process has replaced, if only that one writes. Returns

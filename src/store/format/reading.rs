@@ -1,6 +1,6 @@
 //! Reads the format of a store, and creates that of a new one.
 
-use super::{Format, KNOWN, SEAL, put};
+use super::{Format, KNOWN, SEAL, encode, put};
 use crate::base::{Error, sync::Mutex};
 use crate::commit::sealed::{Fields, Unreadable, listed};
 #[cfg(any(feature = "rocksdb", feature = "sqlite-system"))]
@@ -40,7 +40,7 @@ pub(crate) fn check(kv: &dyn Kv, create: bool, place: &dyn fmt::Display) -> Resu
 /// Takes a store into use whose names were [read](read()). One write creates a new store's record.
 pub(crate) fn take_up(kv: &dyn Kv, system: &Family, in_use: Option<BTreeSet<String>>) -> Result<Format, Error> {
     if in_use.is_none() {
-        put(kv, system, &BTreeSet::new())?;
+        put(kv, system, &encode(&BTreeSet::new()))?;
     }
     Ok(Format { in_use: Mutex::new(in_use.unwrap_or_default()) })
 }
