@@ -294,22 +294,34 @@ fn promise_10_a_name_lost_in_a_transaction_loses_nothing() {
 
 #[test]
 fn promise_02_jobs_waiting_to_be_written_are_bounded() {
-    for in_order in [false, true] {
+    #[cfg(feature = "tokio")]
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    for (in_order, futures) in [(false, false), (true, false), (false, cfg!(feature = "tokio"))] {
         let database = Database::default();
         let (begun, go) = database.slow();
         let engine = if in_order { database.in_order() } else { database.engine() };
         let ran = Arc::new(AtomicU64::new(0));
         let runs = ran.clone();
-        let consumer = consumer(engine, 200)
-            .max_unwritten(10)
-            .start_writing(
-                move |job| {
-                    runs.fetch_add(1, Ordering::SeqCst);
-                    double(job.payload)
-                },
-                |tx, results| unless(|_| false, tx, results),
-            )
-            .unwrap();
+        let run = move |payload| {
+            runs.fetch_add(1, Ordering::SeqCst);
+            double(payload)
+        };
+        let builder = consumer(engine, 200).max_unwritten(10);
+        let consumer = match futures {
+            #[cfg(feature = "tokio")]
+            true => {
+                let run = move |job: waterline::Job<u64>| {
+                    let run = run.clone();
+                    async move {
+                        tokio::task::yield_now().await;
+                        run(job.payload)
+                    }
+                };
+                builder.start_writing_async(runtime.handle(), run, |tx, results| unless(|_| false, tx, results))
+            }
+            _ => builder.start_writing(move |job| run(job.payload), |tx, results| unless(|_| false, tx, results)),
+        };
+        let consumer = consumer.unwrap();
         begun.recv().unwrap();
         let handle = consumer.handle();
         until(&handle, "the jobs to wait", |status| status.unsaved >= 10 && status.processing == 0);
