@@ -5,6 +5,7 @@ use super::known::{Known, START, beginning};
 use super::place::{Found, Place};
 use crate::base::{Error, Index, sync::Arc};
 use crate::store::Table;
+use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader};
 
 /// How many lines lie between two offsets that are kept.
@@ -85,9 +86,10 @@ impl Files {
             }
             self.keep(known)?;
         }
-        let (newest, mut new) = (homes.iter().flatten().max(), Vec::new());
+        let taken: HashSet<usize> = homes.iter().copied().flatten().collect();
+        let (newest, mut new) = (taken.iter().max(), Vec::new());
         for (nth, Found { name, id, len }) in found.iter().enumerate() {
-            if *len == 0 || homes.contains(&Some(nth)) {
+            if *len == 0 || taken.contains(&nth) {
                 continue;
             }
             if newest.is_some_and(|newest| nth < *newest) {
@@ -100,16 +102,18 @@ impl Files {
 
     /// Returns where each known file is among those found: by its inode, otherwise by its name.
     fn homes(&self, found: &[Found]) -> Vec<Option<usize>> {
-        let mut homes = vec![None; self.all.len()];
-        for by_id in [true, false] {
+        let by_id: HashMap<_, _> = (0..found.len()).filter_map(|nth| Some((found[nth].id?, nth))).collect();
+        let by_name: HashMap<_, _> = (0..found.len()).map(|nth| (&found[nth].name[..], nth)).collect();
+        let (mut homes, mut is_free) = (vec![None; self.all.len()], vec![true; found.len()]);
+        for looks_for_id in [true, false] {
             for (at, known) in self.all.iter().enumerate().rev() {
-                let is_it = |file: &Found| {
-                    if by_id { file.id.is_some() && file.id == known.id } else { file.name == known.name }
-                };
-                let is_free = |nth: &usize| homes[at].is_none() && !homes.contains(&Some(*nth));
+                let place =
+                    if looks_for_id { known.id.and_then(|id| by_id.get(&id)) } else { by_name.get(&known.name[..]) };
                 let is_home = |nth: &usize| known.is(&found[*nth], &self.place.path_of(&found[*nth].name));
-                let home = found.iter().position(is_it).filter(is_free).filter(is_home);
-                homes[at] = homes[at].or(home);
+                let home = place.copied().filter(|nth| homes[at].is_none() && is_free[*nth]).filter(is_home);
+                if let Some(nth) = home {
+                    (homes[at], is_free[nth]) = (home, false);
+                }
             }
         }
         homes
