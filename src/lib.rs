@@ -133,8 +133,9 @@ pub use effects::Effects;
 pub use kv::statement::{SqlParams, SqlValue};
 pub use lines::{Lines, LinesError, LinesFault};
 pub use log::{Bytes, Codec, JobLog, Json, LogInfo};
+pub use observe::busy_key::BusyKey;
 pub use observe::events::{AttemptOutcome, Event, Observer};
-pub use observe::status::{Attempt, Blocked, BusyKey, Ended, SourceCalls, State, Status};
+pub use observe::status::{Attempt, Blocked, Ended, SourceCalls, State, Status};
 pub use observe::strip::{Strip, StripCell, StripRetry};
 pub use pipeline::{Pipeline, PipelineBuilder, PipelineHandle, PipelineStatus, Stage, StageStatus};
 pub use progress::{

@@ -9,6 +9,7 @@
 
 mod advice;
 pub(crate) mod behind;
+pub(crate) mod busy_key;
 pub(crate) mod events;
 #[cfg(feature = "metrics")]
 pub(crate) mod metrics;

@@ -195,7 +195,7 @@ impl<J: Jobs, P: Transactional> Builder<J, P> {
     ///
     /// This is [`start_writing`](Self::start_writing) with jobs that are futures, as in
     /// [`start_async`](Self::start_async). `write` is a function: it runs on the thread that has
-    /// the connection.
+    /// the connection. The example of [`Transactional`] needs no other change.
     ///
     /// # Errors
     /// The errors of [`start_writing`](Self::start_writing) and [`start_async`](Self::start_async).

@@ -3,7 +3,8 @@
 use crate::base::config::{check_max_processing, check_search_ahead};
 use crate::base::{Error, Index, structure::shows, sync::Arc};
 use crate::driver::Driver;
-use crate::observe::status::{BusyKey, Ended, Status};
+use crate::observe::busy_key::BusyKey;
+use crate::observe::status::{Ended, Status};
 use crate::observe::strip::Strip;
 use crate::source::watermark::Watermark;
 use std::time::Duration;

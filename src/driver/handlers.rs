@@ -18,3 +18,4 @@ mod strip;
 mod tenure;
 mod timeouts;
 mod watching;
+mod workers;
