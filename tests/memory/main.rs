@@ -136,7 +136,7 @@ fn an_idle_consumer_is_small() {
     println!("the bare threads of a consumer: {bare} bytes");
     // The tree of threads takes 820 to 960 bytes for each consumer, depending on the order in which
     // they start, so the bound is 150 above what was measured.
-    assert!(each <= bare + 3872, "{each} bytes for an idle consumer, {bare} of them for its threads");
+    assert!(each <= bare + 4000, "{each} bytes for an idle consumer, {bare} of them for its threads");
 }
 
 /// Checks that a job done ahead costs bits, also if it is saved, and if saves fail for long.
