@@ -31,8 +31,13 @@ impl Window {
 
     /// Reports that a job no longer waits behind another one, and that its value is there. A job
     /// without its value is [due](Self::handle_due) instead.
+    ///
+    /// It goes before the new jobs, which are all later ones, so the worker that has just freed its
+    /// key may take it at once. Unlike a retry it comes once, so new jobs wait for the line at most.
     pub fn handle_ready(&mut self, index: Index) -> bool {
-        self.retries.ready(index, reach!(self))
+        let waited = self.retries.ready(index, reach!(self));
+        self.retried &= !waited;
+        waited
     }
 
     /// Sets whether so many jobs wait behind others that no new one is read.

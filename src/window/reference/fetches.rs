@@ -82,6 +82,7 @@ impl Trial {
         assert!(self.window.handle_ready(index));
         assert!(!self.window.handle_ready(index), "it waits no more");
         let model = &mut self.model;
+        model.retried = false;
         model.behind.remove(&index);
         model.retries_read.insert(index);
         model.places.insert(index, model.next_place);
