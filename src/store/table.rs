@@ -134,6 +134,7 @@ impl Table {
 
     /// Reads the rows with this prefix, and again if something is missing and the table has been
     /// replaced meanwhile: then its rows of before are being deleted.
+    #[inline]
     fn read<R>(&self, read: impl Fn(&[u8]) -> Result<R, Error>, is_missing: impl Fn(&R) -> bool) -> Result<R, Error> {
         // It repeats itself only as often as a caller replaces the table meanwhile.
         loop {
@@ -152,7 +153,13 @@ impl Table {
     /// [`Error::Store`] if the database fails.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
         let key = key.as_ref();
-        let get = |prefix: &[u8]| Ok(self.store.kv().get(&self.family, &[prefix, key].concat())?);
+        let get = |prefix: &[u8]| {
+            // `concat` would be a call here, and cost as much as the rest of this function.
+            let mut row = Vec::with_capacity(prefix.len() + key.len());
+            row.extend_from_slice(prefix);
+            row.extend_from_slice(key);
+            Ok(self.store.kv().get(&self.family, &row)?)
+        };
         self.read(get, Option::is_none)
     }
 
