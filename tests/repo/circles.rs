@@ -9,7 +9,7 @@ use std::rc::Rc;
 /// The floors of the queue, bottom first. A file names only files of its own floor and of floors
 /// below. A file in none of these folders is on the floor `CALLS`.
 const FLOORS: &[&str] =
-    &["types", "rules", "notify", "engine", "embedded", CALLS, "runner", "engine_api", "testing", "fuzzing"];
+    &["types", "rules", "notify", "engine", "embedded", "remote", CALLS, "runner", "engine_api", "testing", "fuzzing"];
 const CALLS: &str = "calls";
 
 /// Returns the floor of a file of the queue, counted from the bottom.

@@ -170,6 +170,8 @@ mod notes;
 mod notify;
 mod periodic;
 mod push_with;
+#[doc(hidden)]
+pub mod remote;
 mod rules;
 mod runner;
 mod serialized;

@@ -1,0 +1,16 @@
+//! The state of the thread that polls the jobs that are waited for.
+
+use parking_lot::{Condvar, Mutex};
+
+#[derive(Default)]
+pub(super) struct Watching {
+    pub(super) state: Mutex<WatchState>,
+    pub(super) changed: Condvar,
+}
+
+#[derive(Default)]
+pub(super) struct WatchState {
+    pub(super) runs: bool,
+    /// True if a waiter has come since the last look.
+    pub(super) is_new: bool,
+}
