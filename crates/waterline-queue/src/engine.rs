@@ -37,7 +37,7 @@ use waterline::seam::Home;
 pub type QueueNo = u32;
 
 /// A note with its place, or why it cannot be read.
-pub type NoteRead = (String, Result<Noted, String>);
+pub(crate) type NoteRead = (String, Result<Noted, String>);
 
 /// A job that a worker holds.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //!
 //! It is not part of the API: any version may change it. [`Remote`] does what is the same for each
 //! such server: which leases this process has, and their renewal; a look that serves for a second;
-//! pushes of several threads in one call; the ticks of schedules; who waits, and what they are told.
+//! pushes of several threads in one call; the ticks of schedules; who waits, and what they hear.
 //! All rules are functions of the server. They answer with [`Answer`]s, whose words are those of
 //! `engines/postgres/docs/from_another_language.md`.
 //!
@@ -63,13 +63,13 @@ mod watch;
 mod watching;
 mod workers;
 
-pub use answers::{Answer, Ended, each_ended, ended};
+pub use crate::types::page::Place;
+pub use answers::{Answer, Ended, each_ended, ended, signed};
 pub use faults::{CallError, NO_TEXT, Refused, not_found, queue_error};
 pub use presence::said;
 pub use pushing::pushed;
 pub use queues::Remote;
 pub use rows::{LimitRow, PeriodicRow, Shown, WorkerRow};
 pub use server::{
-    Answers, At, Average, EditCall, ListCall, PeriodicCall, PlainPush, PushCall, Renewal, Renewer, Ring, Runs, Server,
-    TurnCall,
+    Answers, At, Average, EditCall, PeriodicCall, PlainPush, PushCall, Renewal, Renewer, Ring, Runs, Server, TurnCall,
 };

@@ -1,39 +1,33 @@
 //! The job queue in PostgreSQL, shared by many processes and languages. The rules are functions of
-//! the database (`schema/queue`); this engine calls them for a [`Queue`].
+//! the database (`schema/queue`), which the engine of all servers calls for a [`Queue`].
 
 use crate::store::PgStore;
+use calls::Database;
+use std::sync::Arc;
+use waterline_queue::remote::Remote;
 use waterline_queue::{GroupBuilder, Queue, QueueAdmin, QueueError, QueueOptions, WorkerInfo};
 
 mod answers;
 mod calls;
-mod engine;
 mod faults;
 mod idle;
-mod joining;
-mod leases;
-mod looks;
-mod opened;
-mod opening;
-mod periodics;
-mod presence;
-mod pushing;
-mod queues;
-mod registered;
 mod removing;
-mod renewing;
-mod settings;
-mod telling;
-mod turning;
-mod watch;
-mod watching;
+mod rows;
+mod server;
 mod within;
-mod workers;
 mod writing;
 
 pub use within::{LeaseExt, QueueExt};
 pub use writing::RunnerExt;
 
+type Queues = Remote<Database>;
+
 impl PgStore {
+    /// Returns the job queues of this database. Each open one holds the store.
+    fn queues(&self) -> Arc<Queues> {
+        self.queues_or(|| Remote::new(Database::new(self.clone())))
+    }
+
     /// Opens the queue with this name (1 to 255 bytes), and makes it if there is none.
     ///
     /// Any number of processes may have it open at once, and workers in other languages call the

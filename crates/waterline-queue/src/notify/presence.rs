@@ -23,7 +23,7 @@ pub struct Presence {
 }
 
 /// A single call that claims by hand.
-pub const NO_PRESENCE: Presence = Presence { slots: None, kinds: None, stuck: 0, is_stopping: false, began: 0 };
+pub(crate) const NO_PRESENCE: Presence = Presence { slots: None, kinds: None, stuck: 0, is_stopping: false, began: 0 };
 
 /// The runner of a queue, as it has registered itself.
 #[derive(Default)]

@@ -29,7 +29,7 @@ use waterline::seam::{Called, ClockExt, ClockWaits as Waits, Moment, describe};
 
 /// The queues that are open in a database.
 #[derive(Default)]
-pub struct OpenQueues(Mutex<Vec<Weak<Shared>>>);
+pub(crate) struct OpenQueues(Mutex<Vec<Weak<Shared>>>);
 
 /// The state that all handles of an open queue share.
 pub struct Shared {
@@ -100,7 +100,7 @@ impl OpenQueues {
     ///
     /// # Errors
     /// [`ConfigError::QueueOptions`] if it is open with other options, and the errors of `load`.
-    pub fn open<E: From<ConfigError>>(
+    pub(crate) fn open<E: From<ConfigError>>(
         &self,
         name: &str,
         options: &QueueOptions,

@@ -74,7 +74,7 @@ impl std::fmt::Debug for Watched {
 }
 
 /// A job as it is stored: its state, its data, its error and its progress.
-pub type Read = (JobState, Option<Vec<u8>>, Option<String>, Option<JobProgress>);
+pub(crate) type Read = (JobState, Option<Vec<u8>>, Option<String>, Option<JobProgress>);
 
 /// The waiters for jobs, by id.
 #[derive(Default)]

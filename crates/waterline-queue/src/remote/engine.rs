@@ -2,12 +2,12 @@
 
 use super::answers::{Answer, happened, name_of, signed, unsigned, untold};
 use super::faults::{is_no_number, queue_error};
-use super::looks::noted_of;
 use super::queues::Remote;
+use super::rows::{LimitRow, Shown};
 use super::server::{EditCall, Server};
 use crate::engine::{
-    Beside, Claim, Edit, Ending, Held, NoteRead, Opened as Shown, Peek, QueueEngine, QueueNo, StatusInputs, Steer,
-    Traffic, Turned,
+    Beside, Claim, Edit, Ending, Held, NoteRead, Opened, Peek, QueueEngine, QueueNo, StatusInputs, Steer, Traffic,
+    Turned,
 };
 use crate::rules::notes::{Change, Noted, counted_in};
 use crate::rules::pushing::{Push, prepare};
@@ -43,7 +43,7 @@ impl<S: Server> QueueEngine for Remote<S> {
         Home { address: std::ptr::from_ref(self) as usize, takes_sql: false }
     }
 
-    fn open(&self, name: &str, options: &QueueOptions) -> Result<Shown, QueueError> {
+    fn open(&self, name: &str, options: &QueueOptions) -> Result<Opened, QueueError> {
         self.open_once(name, options)
     }
 
@@ -223,15 +223,20 @@ impl<S: Server> QueueEngine for Remote<S> {
     }
 
     fn limits(&self, queue: QueueNo) -> Result<Vec<LimitUse>, QueueError> {
-        self.limits_used(&self.of(queue))
+        let queue = self.of(queue);
+        let limits = queue.explained("look at limits", self.server.limits_used(queue.at()))?;
+        Ok(limits.into_iter().map(LimitRow::used).collect())
     }
 
     fn related(&self, queue: QueueNo, id: &str, most: usize) -> Result<Related, QueueError> {
-        self.waits(&self.of(queue), id, most)
+        let (queue, most) = (self.of(queue), whole(most));
+        let found = self.server.related_to(queue.at(), id, most);
+        let (waits_for, awaited_by) = queue.explained("look at the jobs that wait for each other", found)?;
+        Ok(Related { waits_for, awaited_by })
     }
 
     fn workers(&self, queue: QueueNo, jobs: usize) -> Result<Vec<WorkerInfo>, QueueError> {
-        self.workers_of(&self.of(queue), jobs)
+        self.read_workers(self.of(queue).at(), jobs)
     }
 
     fn status_inputs(&self, queue: QueueNo) -> Result<StatusInputs, QueueError> {
@@ -239,7 +244,8 @@ impl<S: Server> QueueEngine for Remote<S> {
     }
 
     fn oldest(&self, queue: QueueNo) -> u64 {
-        self.waits_since(&self.of(queue)).unwrap_or(u64::MAX)
+        let since = self.server.waits_since(self.of(queue).at()).ok().flatten();
+        since.map_or(u64::MAX, |since| unsigned(Some(since)))
     }
 
     fn running(&self, queue: QueueNo) -> (usize, Option<(Instant, JobId)>) {
@@ -257,7 +263,9 @@ impl<S: Server> QueueEngine for Remote<S> {
         behind: Option<&Place>,
         most: usize,
     ) -> Result<Vec<JobInfo>, QueueError> {
-        self.page(&self.of(queue), state, behind, most)
+        let queue = self.of(queue);
+        let shown = self.server.list(queue.at(), name_of(state), behind, whole(most));
+        Ok(queue.explained("list jobs", shown)?.into_iter().map(Shown::info).collect())
     }
 
     fn row(&self, queue: QueueNo, id: &str) -> Result<Option<Row>, QueueError> {
@@ -279,7 +287,7 @@ impl<S: Server> QueueEngine for Remote<S> {
     }
 
     fn noted(&self, queue: QueueNo, of: &str) -> Result<Option<Noted>, QueueError> {
-        let notes = self.read_notes(&self.of(queue), of, None, 1)?;
+        let notes = self.notes(queue, of, None, 1)?;
         Ok(notes.into_iter().find(|(place, _)| place == of).and_then(|(_, noted)| noted.ok()))
     }
 
@@ -290,7 +298,9 @@ impl<S: Server> QueueEngine for Remote<S> {
         behind: Option<&str>,
         most: usize,
     ) -> Result<Vec<NoteRead>, QueueError> {
-        self.read_notes(&self.of(queue), prefix, behind, most)
+        let queue = self.of(queue);
+        let notes = queue.explained("read notes", self.server.notes_of(queue.at(), prefix, behind, whole(most)))?;
+        Ok(notes.into_iter().map(|(place, value, until)| (place, noted_of(&value, until))).collect())
     }
 
     fn periodics(&self, queue: QueueNo) -> Result<Vec<PeriodicInfo>, QueueError> {
@@ -308,4 +318,13 @@ fn edited(token: u64, answers: &[Answer]) -> Row {
         resubmit: resubmit.map(|due| unsigned(Some(due))),
         ..Row::unreadable(Priority::Normal, token, None)
     }
+}
+
+fn noted_of(value: &str, until: i64) -> Result<Noted, String> {
+    let value = serde_json::from_str(value).map_err(|error| format!("it is no JSON: {error}"))?;
+    Ok(Noted { until: unsigned(Some(until)), since: 0, value })
+}
+
+fn whole(most: usize) -> i64 {
+    i64::try_from(most).unwrap_or(i64::MAX)
 }

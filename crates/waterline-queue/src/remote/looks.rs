@@ -1,21 +1,17 @@
 //! Reads of a queue for a status, lists and waiters.
 
-use super::answers::{name_of, signed, state_of, unsigned};
+use super::answers::{name_of, state_of, unsigned};
 use super::opened::Opened;
 use super::presence::said;
 use super::queues::Remote;
-use super::rows::{LimitRow, Shown};
-use super::server::{ListCall, Server};
-use crate::engine::{NoteRead, Peek, StatusInputs};
+use super::rows::Shown;
+use super::server::Server;
+use crate::engine::{Peek, StatusInputs};
 use crate::rules::fleet::Fleet;
-use crate::rules::notes::Noted;
 use crate::types::error::QueueError;
-use crate::types::info::JobInfo;
 use crate::types::job::{Counts, JobId, JobState};
 use crate::types::limit::of_name;
 use crate::types::options::LONGEST_SLEEP;
-use crate::types::page::Place;
-use crate::types::used::{LimitUse, Related};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,25 +25,6 @@ const NONE: [u64; JobState::ALL.len()] = [0; JobState::ALL.len()];
 impl<S: Server> Remote<S> {
     pub(super) fn shown(&self, queue: &Opened, id: &str) -> Result<Option<Shown>, QueueError> {
         queue.explained("look at a job", self.server.get(queue.at(), id))
-    }
-
-    pub(super) fn page(
-        &self,
-        queue: &Opened,
-        state: JobState,
-        behind: Option<&Place>,
-        most: usize,
-    ) -> Result<Vec<JobInfo>, QueueError> {
-        let list = ListCall {
-            state: name_of(state),
-            held_by: behind.and_then(|place| place.limit.as_deref()),
-            priority: behind.map(|place| place.priority as i32),
-            place: behind.map(|place| signed(place.number)),
-            tie: behind.map(|place| signed(place.tie)),
-            most: i64::try_from(most).unwrap_or(i64::MAX),
-        };
-        let shown = queue.explained("list jobs", self.server.list(queue.at(), &list))?;
-        Ok(shown.into_iter().map(Shown::info).collect())
     }
 
     /// Returns the jobs in each state, or the last known counts if the server cannot be asked.
@@ -116,7 +93,7 @@ impl<S: Server> Remote<S> {
             held: text("held_by").map(|name| (of_name(&name), number("held").unwrap_or(0), number("held_until"))),
             running: number("running").and_then(|count| usize::try_from(count).ok()).unwrap_or(0),
             oldest_running: running_since(queue, text("oldest_running"), number("oldest_running_ran")),
-            fleet: Fleet::of(&self.workers_of(queue, 1)?),
+            fleet: Fleet::of(&self.read_workers(queue.at(), 1)?),
             lapsed: (
                 number("lapsed").and_then(|count| usize::try_from(count).ok()).unwrap_or(0),
                 Duration::from_millis(number("lapsed_for").unwrap_or(0)),
@@ -133,24 +110,6 @@ impl<S: Server> Remote<S> {
         let (running, id, ran) = queue.explained("look at running jobs", self.server.who_runs(queue.at()))?;
         let oldest = running_since(queue, id, ran.map(|ran| unsigned(Some(ran))));
         Ok((usize::try_from(running).unwrap_or(0), oldest))
-    }
-
-    pub(super) fn waits_since(&self, queue: &Opened) -> Result<u64, QueueError> {
-        let since = queue.explained("look at the oldest job", self.server.waits_since(queue.at()))?;
-        Ok(since.map_or(u64::MAX, |since| unsigned(Some(since))))
-    }
-
-    /// Returns the limits that are set, and those of keys that have jobs.
-    pub(super) fn limits_used(&self, queue: &Opened) -> Result<Vec<LimitUse>, QueueError> {
-        let limits = queue.explained("look at limits", self.server.limits_used(queue.at()))?;
-        Ok(limits.into_iter().map(LimitRow::used).collect())
-    }
-
-    /// Returns the jobs that a job waits for, and those that wait for it.
-    pub(super) fn waits(&self, queue: &Opened, id: &str, most: usize) -> Result<Related, QueueError> {
-        let found = self.server.related_to(queue.at(), id, i64::try_from(most).unwrap_or(i64::MAX));
-        let (waits_for, awaited_by) = queue.explained("look at the jobs that wait for each other", found)?;
-        Ok(Related { waits_for, awaited_by })
     }
 
     /// Asks the server what there is. Waiters wake together, and one asks for all: a look that
@@ -193,23 +152,6 @@ impl<S: Server> Remote<S> {
         }
         Ok(())
     }
-
-    pub(super) fn read_notes(
-        &self,
-        queue: &Opened,
-        prefix: &str,
-        behind: Option<&str>,
-        most: usize,
-    ) -> Result<Vec<NoteRead>, QueueError> {
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let notes = queue.explained("read notes", self.server.notes_of(queue.at(), prefix, behind, most))?;
-        Ok(notes.into_iter().map(|(place, value, until)| (place, noted_of(&value, until))).collect())
-    }
-}
-
-pub(super) fn noted_of(value: &str, until: i64) -> Result<Noted, String> {
-    let value = serde_json::from_str(value).map_err(|error| format!("it is no JSON: {error}"))?;
-    Ok(Noted { until: unsigned(Some(until)), since: 0, value })
 }
 
 /// Returns the job that has run the longest. `ran` is in milliseconds, by the server's clock.

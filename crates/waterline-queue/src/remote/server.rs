@@ -5,6 +5,7 @@ use super::faults::CallError;
 use super::rows::{LimitRow, PeriodicRow, Shown, WorkerRow};
 use crate::engine::QueueNo;
 use crate::types::capabilities::Capabilities;
+use crate::types::page::Place;
 use serde_json::Value;
 use std::any::Any;
 use std::borrow::Cow;
@@ -94,17 +95,6 @@ pub struct EditCall<'a> {
     pub value: Option<&'a str>,
     pub at: Option<i64>,
     pub fraction: Option<f64>,
-}
-
-/// A page of a list: the state, the place behind which it begins, and how many jobs it has.
-#[derive(Debug)]
-pub struct ListCall<'a> {
-    pub state: &'static str,
-    pub held_by: Option<&'a str>,
-    pub priority: Option<i32>,
-    pub place: Option<i64>,
-    pub tie: Option<i64>,
-    pub most: i64,
 }
 
 /// A schedule, the job that each of its ticks makes, and its next tick.
@@ -249,7 +239,8 @@ pub trait Server: Send + Sync + 'static {
 
     fn get(&self, at: At<'_>, id: &str) -> Result<Option<Shown>, Self::Error>;
 
-    fn list(&self, at: At<'_>, list: &ListCall<'_>) -> Result<Vec<Shown>, Self::Error>;
+    /// Returns the jobs of a state behind this place, in their order.
+    fn list(&self, at: At<'_>, state: &str, behind: Option<&Place>, most: i64) -> Result<Vec<Shown>, Self::Error>;
 
     /// Returns the jobs of these ids that are there, with what waiters are told: id, state, data,
     /// error and progress.

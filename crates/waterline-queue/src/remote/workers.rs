@@ -1,7 +1,6 @@
 //! Workers, as the server knows them.
 
 use super::faults::{not_found, queue_error};
-use super::opened::Opened;
 use super::queues::Remote;
 use super::rows::WorkerRow;
 use super::server::{At, Server};
@@ -17,11 +16,7 @@ impl<S: Server> Remote<S> {
         self.read_workers(At { queue: name, clock: None }, SHOWN)
     }
 
-    pub(super) fn workers_of(&self, queue: &Opened, jobs: usize) -> Result<Vec<WorkerInfo>, QueueError> {
-        self.read_workers(queue.at(), jobs)
-    }
-
-    fn read_workers(&self, at: At<'_>, jobs: usize) -> Result<Vec<WorkerInfo>, QueueError> {
+    pub(super) fn read_workers(&self, at: At<'_>, jobs: usize) -> Result<Vec<WorkerInfo>, QueueError> {
         let read = self.server.workers_of(at, i32::try_from(jobs).unwrap_or(i32::MAX));
         let read = read.map_err(|error| {
             let doing = "look at the workers of a queue";

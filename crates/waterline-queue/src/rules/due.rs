@@ -8,7 +8,7 @@ const LATE: u64 = 60_000;
 
 /// The due ticks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Due {
+pub(crate) struct Due {
     /// The ticks that make a job.
     pub run: Vec<u64>,
     /// The last tick that is dealt with, with or without a job.
@@ -23,7 +23,7 @@ pub struct Due {
 
 /// Decides which ticks are due, if the last one was at `last`, in milliseconds since 1970. A clock
 /// that was set back repeats no tick. At most `most` ticks make a job per call.
-pub fn due(
+pub(crate) fn due(
     schedule: &Schedule,
     (overlap, catch_up): (Overlap, CatchUp),
     (last, has_unfinished): (u64, bool),

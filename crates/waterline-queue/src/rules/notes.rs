@@ -59,7 +59,7 @@ pub(crate) fn place(kind: &str, key: &str) -> String {
 }
 
 /// Returns the name of these notes and the key of one, for an error.
-pub fn counted_in(queue: &str, of: &str) -> (String, Vec<u8>) {
+pub(crate) fn counted_in(queue: &str, of: &str) -> (String, Vec<u8>) {
     let length = of.get(..2).and_then(|digits| usize::from_str_radix(digits, 16).ok()).unwrap_or(0);
     let (kind, key) = of.get(2..).and_then(|rest| rest.split_at_checked(length)).unwrap_or(("", of));
     (format!("notes of {kind} in {queue}"), key.as_bytes().to_vec())

@@ -101,7 +101,7 @@ impl Row {
 ///
 /// # Errors
 /// The errors of an invalid job.
-pub fn prepare(new: NewJob, wall: u64, make_id: impl FnOnce() -> u64) -> Result<Push, ConfigError> {
+pub(crate) fn prepare(new: NewJob, wall: u64, make_id: impl FnOnce() -> u64) -> Result<Push, ConfigError> {
     new.check()?;
     let (due, is_delayed) = (new.due.at(wall)?, matches!(new.due, DueTime::After(_)));
     let extras = extras_of(&new, wall)?;

@@ -155,7 +155,7 @@ impl Limit {
 
 /// The bounds of a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bounds {
+pub(crate) struct Bounds {
     /// How many jobs run at once at most.
     pub at_once: Option<u32>,
     /// The rate at which they start.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 const MOST: usize = 64 * 1024;
 
 /// The values beside a job.
-pub type Meta = BTreeMap<String, Value>;
+pub(crate) type Meta = BTreeMap<String, Value>;
 
 pub(crate) fn check_key(key: &str) -> Result<(), ConfigError> {
     check_part("metadata key", "a key of metadata, or of a note,", key)
@@ -24,7 +24,7 @@ pub(crate) fn check_text(text: &[u8]) -> Result<(), ConfigError> {
 }
 
 /// Makes the error for metadata, or a note, that is too large.
-pub fn size_error(length: usize) -> ConfigError {
+pub(crate) fn size_error(length: usize) -> ConfigError {
     let why =
         format!("the metadata, or the note, would have {length} bytes: use at most 65,536, and keep more in a table");
     ConfigError::Length { what: "metadata", length, most: MOST, why }

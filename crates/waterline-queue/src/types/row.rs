@@ -154,7 +154,7 @@ pub struct Extras {
 }
 
 /// The extras of a job that has none.
-pub static NO_EXTRAS: Extras = Extras {
+pub(crate) static NO_EXTRAS: Extras = Extras {
     unique: None,
     fingerprint: None,
     skips_from: None,

@@ -1,24 +1,45 @@
 //! Calls of the schema's functions, each on a connection that no other call uses meanwhile.
 
-use super::answers::Answer;
-use super::faults::{is_of_level, queue_error};
-use super::opened::Opened;
-use super::queues::Queues;
-use crate::connection::{has_stood_still, in_transaction};
+use super::answers::{all_of, each_of};
+use super::faults::{Failed, is_of_level};
+use super::idle::Idle;
+use crate::connection::{Connection, has_stood_still, in_transaction};
 use crate::error::Error;
 use crate::error_class::{Fault, of_statement};
 use crate::options::quoted;
 use crate::sql::Value;
 use crate::statements::Statements;
+use crate::store::PgStore;
 use postgres::{Client, Row};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use waterline_queue::QueueError;
+use waterline_queue::remote::{Answers, At};
 
 /// How often a call is made that conflicts with another one in the database.
 const TRIES: u32 = 8;
 
-impl Queues {
+/// The values of a call, each behind its type.
+macro_rules! values {
+    ($($of:ident $value:expr),+ $(,)?) => {
+        [$((&$value as &(dyn postgres::types::ToSql + Sync), postgres::types::Type::$of)),+]
+    };
+}
+pub(super) use values;
+
+/// The database of queues.
+pub(crate) struct Database {
+    pub(super) store: PgStore,
+    /// A pooler gives the calls sessions of another isolation level than they need.
+    says_level: AtomicBool,
+    pub(super) idle: Idle<Connection>,
+}
+
+impl Database {
+    pub(super) fn new(store: PgStore) -> Self {
+        let idle = Idle::new(store.options().idle);
+        Self { store, says_level: AtomicBool::default(), idle }
+    }
+
     /// Makes a call, as one transaction, on a connection of its own.
     ///
     /// Behind a pooler this crate cannot set the isolation level of a session. If it is not the one
@@ -70,43 +91,32 @@ impl Queues {
     }
 
     /// Calls a function that answers with rows.
-    pub(super) fn rows(
+    pub(super) fn rows(&self, at: At<'_>, function: &str, values: &[Value<'_>]) -> Result<Vec<Row>, Error> {
+        let sql = self.sql_of(function, values.len());
+        self.with(at.clock, |client, statements| Ok(statements.query(client, &sql, values)?))
+    }
+
+    /// Does the same, and reads each row.
+    pub(super) fn read<T>(
         &self,
-        queue: &Opened,
-        doing: &str,
+        at: At<'_>,
         function: &str,
         values: &[Value<'_>],
-    ) -> Result<Vec<Row>, QueueError> {
-        let sql = self.sql_of(function, values.len());
-        let rows = self.with(queue.test_clock(), |client, statements| Ok(statements.query(client, &sql, values)?));
-        rows.map_err(|error| queue_error(queue.name(), doing, error))
+        read: impl Fn(&Row) -> Result<T, postgres::Error>,
+    ) -> Result<Vec<T>, Failed> {
+        self.rows(at, function, values)?.iter().map(|row| read(row).map_err(Failed::misread)).collect()
     }
 
     /// Calls a function whose rows are answers.
-    pub(super) fn answers(
-        &self,
-        queue: &Opened,
-        doing: &str,
-        function: &str,
-        values: &[Value<'_>],
-    ) -> Result<Vec<Answer>, QueueError> {
-        let rows = self.rows(queue, doing, function, values)?;
-        Answer::each_of(&rows).map_err(|error| queue_error(queue.name(), doing, error.into()))
+    pub(super) fn answers(&self, at: At<'_>, function: &str, values: &[Value<'_>]) -> Answers<Failed> {
+        Ok(each_of(&self.rows(at, function, values)?)?)
     }
 
     /// Calls a procedure, which states its level and commits before it answers.
-    pub(super) fn committed(
-        &self,
-        queue: &Opened,
-        doing: &str,
-        procedure: &str,
-        values: &[Value<'_>],
-    ) -> Result<Vec<Answer>, QueueError> {
+    pub(super) fn committed(&self, at: At<'_>, procedure: &str, values: &[Value<'_>]) -> Answers<Failed> {
         let sql = self.call_of(procedure, values.len(), 2);
-        let rows =
-            self.with_level(queue.test_clock(), true, |client, statements| Ok(statements.query(client, &sql, values)?));
-        let answers = rows.and_then(|rows| Ok(Answer::all_of(&rows)?));
-        answers.map_err(|error| queue_error(queue.name(), doing, error))
+        let rows = self.with_level(at.clock, true, |client, statements| Ok(statements.query(client, &sql, values)?));
+        Ok(all_of(&rows?)?)
     }
 
     /// Returns the call of a procedure that answers with `answers` values.

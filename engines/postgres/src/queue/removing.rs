@@ -1,12 +1,11 @@
 //! The removal of a whole queue.
 
-use super::faults::{not_found, queue_error};
-use super::queues::Queues;
+use super::calls::{Database, values};
+use super::faults::Failed;
 use crate::error::Error;
-use crate::sql::Value;
 use crate::store::PgStore;
-use postgres::types::Type;
 use waterline_queue::QueueError;
+use waterline_queue::remote::{not_found, queue_error};
 
 impl PgStore {
     /// Removes a queue with everything that belongs to it, and returns how many jobs it had.
@@ -32,7 +31,7 @@ impl PgStore {
         let (queues, name) = (self.queues(), name.as_ref());
         let mut removed = 0;
         loop {
-            let (jobs, more) = queues.remove_some(name)?;
+            let (jobs, more) = queues.server().remove_some(name)?;
             removed += jobs;
             if !more {
                 return Ok(removed);
@@ -41,18 +40,20 @@ impl PgStore {
     }
 }
 
-impl Queues {
+impl Database {
     /// Removes a piece of a queue, and returns whether there is more.
     fn remove_some(&self, name: &str) -> Result<(u64, bool), QueueError> {
         let sql = self.sql_of("remove_queue", 1);
-        let values: [Value<'_>; 1] = [(&name, Type::TEXT)];
+        let values = values![TEXT name];
         let removed = self.with(None, |client, _| {
             let rows = client.query_typed(&sql, &values)?;
             let row = rows.first().ok_or(Error::Closed)?;
             Ok((row.try_get::<_, i64>(0)?, row.try_get::<_, bool>(1)?))
         });
-        let (jobs, more) = removed
-            .map_err(|error| not_found(name, &error).unwrap_or_else(|| queue_error(name, "remove a queue", error)))?;
+        let (jobs, more) = removed.map_err(|error| {
+            let error = Failed::from(error);
+            not_found(name, &error).unwrap_or_else(|| queue_error(name, "remove a queue", error))
+        })?;
         Ok((jobs.unsigned_abs(), more))
     }
 }

@@ -1,16 +1,16 @@
 //! Pushes and ends as statements of a user's transaction.
 
-use super::answers::{Answer, each_ended, signed};
-use super::faults::queue_error;
-use super::pushing::{PUSH, Pushing, outcome_of};
-use super::queues::Queues;
+use super::Queues;
+use super::answers::each_of;
+use super::calls::values;
+use super::faults::Failed;
+use super::server::push_values;
 use crate::error::Error;
-use crate::sql::Value;
 use postgres::Transaction;
-use postgres::types::Type;
 use waterline_queue::engine_api::{
-    Held, data_json, engine_of, foreign_error, halt_error, lease_parts, note_end_in_transaction, prepare_all, pushed,
+    Held, data_json, engine_of, foreign_error, halt_error, lease_parts, note_end_in_transaction, prepare_all,
 };
+use waterline_queue::remote::{Answer, At, PushCall, each_ended, pushed, queue_error};
 use waterline_queue::{JobData, Lease, NewJob, Pushed, Queue, QueueError};
 
 /// Pushes in a transaction of yours, for a queue in the same database.
@@ -101,12 +101,11 @@ impl QueueExt for Queue {
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
-        let pushing = Pushing::new(queues.of(number), &prepare_all(self, jobs)?);
-        let made = pushing.call(transaction, &queues.push_sql());
-        let answers = made.map_err(|error| queue_error(self.name(), PUSH, error))?;
-        let answers = answers.iter().filter(|answer| answer.what == "pushed");
-        let outcome = |answer: &Answer| outcome_of(answer.outcome.as_deref().unwrap_or_default(), answer.id());
-        Ok(answers.map(|answer| pushed(answer.id(), outcome(answer))).collect())
+        let pushing = PushCall::new(&prepare_all(self, jobs)?);
+        let at = At { queue: self.name(), clock: queues.clock(number) };
+        let made = push(transaction, at, &pushing, &queues.server().push_sql());
+        let answers = made.map_err(|error| queue_error(self.name(), "push jobs", Failed::from(error)))?;
+        Ok(pushed(&answers).collect())
     }
 }
 
@@ -154,9 +153,9 @@ impl LeaseExt for Lease {
     fn finish_in(&mut self, transaction: &mut Transaction<'_>, data: impl Into<JobData>) -> Result<(), QueueError> {
         let (queue, held) = lease_parts(self);
         let queues = queues_of(queue)?.0;
-        let data = data_json(data.into(), &held.id, &queues.of(held.queue).shared)?;
+        let data = data_json(data.into(), &held.id, &queues.shared(held.queue))?;
         let data = data.map(|data| String::from_utf8_lossy(&data).into_owned());
-        let ended = queues.end_in(transaction, std::slice::from_ref(&held), &[data], true);
+        let ended = end_in(queues, transaction, std::slice::from_ref(&held), &[data], true);
         let halt = halt_error(queue.name().to_owned(), held.id);
         match ended {
             Ok(_) => {
@@ -164,7 +163,7 @@ impl LeaseExt for Lease {
                 Ok(())
             }
             Err(error) if is_halt(&error) => Err(halt),
-            Err(error) => Err(queue_error(queue.name(), "end a job in a transaction", error)),
+            Err(error) => Err(queue_error(queue.name(), "end a job in a transaction", Failed::from(error))),
         }
     }
 }
@@ -181,45 +180,31 @@ pub(super) fn queues_of(queue: &Queue) -> Result<(&Queues, u32), QueueError> {
     Ok((queues, number))
 }
 
-impl Queues {
-    /// Ends jobs of one queue with success in this transaction, and returns an answer for each.
-    /// `is_strict`: a lease that has ended is an error, which leaves the transaction failed.
-    pub(super) fn end_in(
-        &self,
-        transaction: &mut Transaction<'_>,
-        jobs: &[Held],
-        datas: &[Option<String>],
-        is_strict: bool,
-    ) -> Result<Vec<Answer>, Error> {
-        let numbers: Vec<_> = jobs.iter().map(|job| self.leases.number(job).unwrap_or(0)).collect();
-        let tokens: Vec<_> = jobs.iter().map(|job| signed(job.token)).collect();
-        if let Some(wall) = jobs.first().and_then(|job| self.of(job.queue).test_clock()) {
-            set_clock(transaction, wall)?;
-        }
-        let values: [Value<'_>; 4] = [
-            (&numbers, Type::INT8_ARRAY),
-            (&tokens, Type::INT8_ARRAY),
-            (&datas, Type::TEXT_ARRAY),
-            (&is_strict, Type::BOOL),
-        ];
-        let rows = transaction.query_typed(&self.sql_of("end_in", 4), &values)?;
-        let answers = Answer::each_of(&rows)?;
-        let ended = jobs.iter().enumerate().map(|(at, job)| (numbers[at], tokens[at], &*job.id, datas[at].clone()));
-        Ok(each_ended(answers, &ended.collect::<Vec<_>>()))
-    }
+/// Ends jobs of one queue with success in this transaction, and returns an answer for each.
+/// `is_strict`: a lease that has ended is an error, which leaves the transaction failed.
+pub(super) fn end_in(
+    queues: &Queues,
+    transaction: &mut Transaction<'_>,
+    jobs: &[Held],
+    datas: &[Option<String>],
+    is_strict: bool,
+) -> Result<Vec<Answer>, Error> {
+    let runs = queues.runs(jobs);
+    set_clock(transaction, jobs.first().and_then(|job| queues.clock(job.queue)))?;
+    let values = values![INT8_ARRAY runs.numbers, INT8_ARRAY runs.tokens, TEXT_ARRAY datas, BOOL is_strict];
+    let rows = transaction.query_typed(&queues.server().sql_of("end_in", 4), &values)?;
+    let ended = jobs.iter().zip(datas).enumerate();
+    let ended = ended.map(|(at, (job, data))| (runs.numbers[at], runs.tokens[at], &*job.id, data.clone()));
+    Ok(each_ended(each_of(&rows)?, &ended.collect::<Vec<_>>()))
 }
 
 /// Only a test moves a clock: its database reads this setting.
-fn set_clock(transaction: &mut Transaction<'_>, wall: u64) -> Result<(), postgres::Error> {
+fn set_clock(transaction: &mut Transaction<'_>, clock: Option<u64>) -> Result<(), postgres::Error> {
+    let Some(wall) = clock else { return Ok(()) };
     transaction.batch_execute(&format!("SELECT set_config('waterline.now', '{wall}', true)"))
 }
 
-impl Pushing {
-    fn call(&self, transaction: &mut Transaction<'_>, sql: &str) -> Result<Vec<Answer>, Error> {
-        if let Some(wall) = self.queue.test_clock() {
-            set_clock(transaction, wall)?;
-        }
-        let rows = transaction.query_typed(sql, &self.values())?;
-        Ok(Answer::each_of(&rows)?)
-    }
+fn push(transaction: &mut Transaction<'_>, at: At<'_>, jobs: &PushCall, sql: &str) -> Result<Vec<Answer>, Error> {
+    set_clock(transaction, at.clock)?;
+    Ok(each_of(&transaction.query_typed(sql, &push_values(&at, jobs))?)?)
 }

@@ -1,17 +1,18 @@
 //! Runners whose jobs write rows: the rows and the ends of many jobs are one transaction.
 
-use super::answers::{ended, happened, known, signed, untold};
-use super::queues::Queues;
-use super::within::queues_of;
+use super::Queues;
+use super::calls::values;
+use super::server::known;
+use super::within::{end_in, queues_of};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::error_class::{Fault, fault_of, of_statement};
-use crate::sql::{TIMELINE, Value};
-use postgres::types::Type;
+use crate::sql::TIMELINE;
 use postgres::{Client, IsolationLevel, Transaction};
 use std::time::{Duration, Instant};
 use waterline::BoxError;
-use waterline_queue::engine_api::{Held, OwnEnd, options_of, running_parts, take_end};
+use waterline_queue::engine_api::{Held, OwnEnd, running_parts, take_end};
+use waterline_queue::remote::ended;
 use waterline_queue::{Finisher, JobState, Outcome, RunnerBuilder, Running};
 
 mod batches;
@@ -69,101 +70,99 @@ impl From<postgres::Error> for Tried {
 
 type Write<'a> = dyn FnMut(&mut Transaction<'_>) -> Result<(), BoxError> + Send + 'a;
 
-impl Queues {
-    /// Runs the user's statements and the ends of jobs in one transaction.
-    fn write_with(&self, jobs: &[Held], write: &mut Write<'_>) -> Wrote {
-        let mut connection = self.idle.take().unwrap_or_else(|| self.store.connection());
-        let (mut tries, mut pauses) = (0, Pauses::new());
-        let wrote = loop {
-            let tried = connection.with(|client| match client {
-                Ok(client) => self.try_to_write(client, jobs, write),
-                Err(error) => Tried::Away(error.into()),
-            });
-            match tried {
-                Tried::Again(_) if tries < AGAIN => tries += 1,
-                Tried::Away(_) if pauses.pause() => connection.close(),
-                Tried::InDoubt { transaction, states, error } => {
-                    connection.close();
-                    match self.was_committed(&mut connection, &transaction, jobs) {
-                        Ok(Some(true)) => break Wrote::Written(states),
-                        // The server failed, and not a job.
-                        Ok(Some(false)) if pauses.pause() => {}
-                        Ok(Some(false)) => break Wrote::Failed(error.into()),
-                        Ok(None) => break Wrote::Unknown(format!("{error}; the server does not know the transaction")),
-                        Err(now) => break Wrote::Unknown(format!("{error}; {}", now.in_full())),
-                    }
+/// Runs the user's statements and the ends of jobs in one transaction.
+fn write_with(queues: &Queues, jobs: &[Held], write: &mut Write<'_>) -> Wrote {
+    let mut connection = queues.server().idle.take().unwrap_or_else(|| queues.server().store.connection());
+    let (mut tries, mut pauses) = (0, Pauses::new());
+    let wrote = loop {
+        let tried = connection.with(|client| match client {
+            Ok(client) => try_to_write(queues, client, jobs, write),
+            Err(error) => Tried::Away(error.into()),
+        });
+        match tried {
+            Tried::Again(_) if tries < AGAIN => tries += 1,
+            Tried::Away(_) if pauses.pause() => connection.close(),
+            Tried::InDoubt { transaction, states, error } => {
+                connection.close();
+                match was_committed(queues, &mut connection, &transaction, jobs) {
+                    Ok(Some(true)) => break Wrote::Written(states),
+                    // The server failed, and not a job.
+                    Ok(Some(false)) if pauses.pause() => {}
+                    Ok(Some(false)) => break Wrote::Failed(error.into()),
+                    Ok(None) => break Wrote::Unknown(format!("{error}; the server does not know the transaction")),
+                    Err(now) => break Wrote::Unknown(format!("{error}; {}", now.in_full())),
                 }
-                Tried::Done(wrote) => break wrote,
-                Tried::Again(error) => break Wrote::Failed(error),
-                Tried::Away(error) => break Wrote::Unknown(error.to_string()),
             }
-        };
-        // A lease that stays would be renewed for ever, and the job would never run again.
-        match &wrote {
-            Wrote::Written(_) | Wrote::Unknown(_) => jobs.iter().for_each(|job| self.leases.remove(job)),
-            Wrote::Lost(lost) => lost.iter().for_each(|at| self.leases.remove(&jobs[*at])),
-            Wrote::Failed(_) => {}
+            Tried::Done(wrote) => break wrote,
+            Tried::Again(error) => break Wrote::Failed(error),
+            Tried::Away(error) => break Wrote::Unknown(error.to_string()),
         }
-        self.idle.give(connection, Instant::now());
-        wrote
+    };
+    // A lease that stays would be renewed for ever, and the job would never run again.
+    match &wrote {
+        Wrote::Written(_) | Wrote::Unknown(_) => jobs.iter().for_each(|job| queues.forget(job)),
+        Wrote::Lost(lost) => lost.iter().for_each(|at| queues.forget(&jobs[*at])),
+        Wrote::Failed(_) => {}
     }
+    queues.server().idle.give(connection, Instant::now());
+    wrote
+}
 
-    fn try_to_write(&self, client: &mut Client, jobs: &[Held], write: &mut Write<'_>) -> Tried {
-        let begun = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start();
-        let mut transaction = match begun {
-            Ok(transaction) => transaction,
-            Err(error) => return error.into(),
+fn try_to_write(queues: &Queues, client: &mut Client, jobs: &[Held], write: &mut Write<'_>) -> Tried {
+    let begun = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start();
+    let mut transaction = match begun {
+        Ok(transaction) => transaction,
+        Err(error) => return error.into(),
+    };
+    let leases = jobs.iter().map(|job| queues.lease(job.queue));
+    let id = match begin(&mut transaction, leases.min().unwrap_or_default()) {
+        Ok(id) => id,
+        Err(error) => return error.into(),
+    };
+    if let Err(error) = write(&mut transaction) {
+        return match fault_of(&*error) {
+            Fault::Again => Tried::Again(error),
+            Fault::OfServer => Tried::Away(error),
+            _ => Tried::Done(Wrote::Failed(error)),
         };
-        let leases = jobs.iter().map(|job| options_of(&self.of(job.queue).shared.options).lease);
-        let id = match begin(&mut transaction, leases.min().unwrap_or_default()) {
-            Ok(id) => id,
-            Err(error) => return error.into(),
+    }
+    let (mut states, mut lost, mut told) = (vec![None; jobs.len()], Vec::new(), Vec::new());
+    // The answers have ids, which are unique within one queue only.
+    let mut own: Vec<_> = jobs.iter().map(|job| job.queue).collect();
+    own.sort_unstable();
+    own.dedup();
+    for queue in own {
+        let places: Vec<_> = (0..jobs.len()).filter(|at| jobs[*at].queue == queue).collect();
+        let own: Vec<_> = places.iter().map(|at| jobs[*at].clone()).collect();
+        let answers = match end_in(queues, &mut transaction, &own, &vec![None; own.len()], false) {
+            Ok(answers) => answers,
+            Err(Error::Database(error)) => return error.into(),
+            Err(error) => return Tried::Done(Wrote::Failed(error.into())),
         };
-        if let Err(error) = write(&mut transaction) {
-            return match fault_of(&*error) {
-                Fault::Again => Tried::Again(error),
-                Fault::OfServer => Tried::Away(error),
-                _ => Tried::Done(Wrote::Failed(error)),
-            };
-        }
-        let (mut states, mut lost, mut told) = (vec![None; jobs.len()], Vec::new(), Vec::new());
-        // The answers have ids, which are unique within one queue only.
-        let mut queues: Vec<_> = jobs.iter().map(|job| job.queue).collect();
-        queues.sort_unstable();
-        queues.dedup();
-        for queue in queues {
-            let places: Vec<_> = (0..jobs.len()).filter(|at| jobs[*at].queue == queue).collect();
-            let own: Vec<_> = places.iter().map(|at| jobs[*at].clone()).collect();
-            let answers = match self.end_in(&mut transaction, &own, &vec![None; own.len()], false) {
-                Ok(answers) => answers,
-                Err(Error::Database(error)) => return error.into(),
-                Err(error) => return Tried::Done(Wrote::Failed(error.into())),
-            };
-            let ended = ended(&answers);
-            for at in places {
-                match ended.get(&self.leases.key(&jobs[at])) {
-                    Some(answer) if answer.is_counted() => states[at] = answer.state(),
-                    _ => lost.push(at),
-                }
+        let (ended, runs) = (ended(&answers), queues.runs(&own));
+        for (own, at) in places.into_iter().enumerate() {
+            match ended.get(&(runs.numbers[own], runs.tokens[own])) {
+                Some(answer) if answer.is_counted() => states[at] = answer.state(),
+                _ => lost.push(at),
             }
-            told.push((queue, happened(&answers), untold(&answers)));
         }
-        if !lost.is_empty() {
-            lost.sort_unstable();
-            return Tried::Done(Wrote::Lost(lost));
+        told.push((queue, answers));
+    }
+    if !lost.is_empty() {
+        lost.sort_unstable();
+        return Tried::Done(Wrote::Lost(lost));
+    }
+    match transaction.commit() {
+        Ok(()) => {
+            told.iter().for_each(|(queue, answers)| queues.tell_of(*queue, answers));
+            Tried::Done(Wrote::Written(states))
         }
-        match transaction.commit() {
-            Ok(()) => {
-                told.into_iter().for_each(|(queue, told, untold)| self.tell(&self.of(queue), told, untold));
-                Tried::Done(Wrote::Written(states))
-            }
-            Err(error) => match error.as_db_error().map(|_| of_statement(&error)) {
-                Some(Fault::Again) => Tried::Again(error.into()),
-                Some(Fault::OfUser) => Tried::Done(Wrote::Failed(error.into())),
-                // Only an answer of the server tells what became of it.
-                _ => Tried::InDoubt { transaction: id, states, error: Error::from(error).in_full() },
-            },
-        }
+        Err(error) => match error.as_db_error().map(|_| of_statement(&error)) {
+            Some(Fault::Again) => Tried::Again(error.into()),
+            Some(Fault::OfUser) => Tried::Done(Wrote::Failed(error.into())),
+            // Only an answer of the server tells what became of it.
+            _ => Tried::InDoubt { transaction: id, states, error: Error::from(error).in_full() },
+        },
     }
 }
 
@@ -184,50 +183,47 @@ fn begin(transaction: &mut Transaction<'_>, lease: Duration) -> Result<Id, postg
     rows.first().map_or(Ok(none), |row| Ok(Id { number: row.try_get(0)?, timeline: row.try_get(1)? }))
 }
 
-impl Queues {
-    /// Asks what became of a transaction with the ends of these jobs, until it has ended. `None`:
-    /// the server does not know.
-    fn was_committed(&self, connection: &mut Connection, of: &Id, jobs: &[Held]) -> Result<Option<bool>, Error> {
-        let mut pauses = Pauses::new();
-        // Another timeline answers for its own transactions only.
-        let ask = format!("SELECT CASE WHEN {TIMELINE} = $2 THEN pg_xact_status($1::text::xid8) ELSE 'other' END");
-        loop {
-            let status = connection.call(|client| {
-                let values: [Value<'_>; 2] = [(&of.number, Type::TEXT), (&of.timeline, Type::INT8)];
-                let rows = client.query_typed(&ask, &values)?;
-                let status = rows.first().map_or(Ok(None), |row| row.try_get::<_, Option<String>>(0))?;
-                Ok((status.unwrap_or_default(), self.have_ended(client, jobs)?))
-            });
-            match status {
-                // After a crash, a server gives the number of a lost transaction to another one.
-                Ok((status, known)) if status == "committed" => return Ok(Some(known.unwrap_or(true))),
-                Ok((status, _)) if status == "aborted" => return Ok(Some(false)),
-                Ok((status, known)) if status.is_empty() || status == "other" => return Ok(known),
-                _ if pauses.pause() => {}
-                Ok((_, known)) => return Ok(known),
-                Err(error) => return Err(error),
-            }
+/// Asks what became of a transaction with the ends of these jobs, until it has ended. `None`:
+/// the server does not know.
+fn was_committed(queues: &Queues, connection: &mut Connection, of: &Id, jobs: &[Held]) -> Result<Option<bool>, Error> {
+    let mut pauses = Pauses::new();
+    // Another timeline answers for its own transactions only.
+    let ask = format!("SELECT CASE WHEN {TIMELINE} = $2 THEN pg_xact_status($1::text::xid8) ELSE 'other' END");
+    loop {
+        let status = connection.call(|client| {
+            let values = values![TEXT of.number, INT8 of.timeline];
+            let rows = client.query_typed(&ask, &values)?;
+            let status = rows.first().map_or(Ok(None), |row| row.try_get::<_, Option<String>>(0))?;
+            Ok((status.unwrap_or_default(), have_ended(queues, client, jobs)?))
+        });
+        match status {
+            // After a crash, a server gives the number of a lost transaction to another one.
+            Ok((status, known)) if status == "committed" => return Ok(Some(known.unwrap_or(true))),
+            Ok((status, _)) if status == "aborted" => return Ok(Some(false)),
+            Ok((status, known)) if status.is_empty() || status == "other" => return Ok(known),
+            _ if pauses.pause() => {}
+            Ok((_, known)) => return Ok(known),
+            Err(error) => return Err(error),
         }
     }
+}
 
-    /// Returns whether a transaction has ended these jobs, by their rows. `None`: all are gone,
-    /// which a third transaction may have done.
-    fn have_ended(&self, client: &mut Client, jobs: &[Held]) -> Result<Option<bool>, Error> {
-        let numbers: Vec<_> = jobs.iter().map(|job| self.leases.number(job).unwrap_or(0)).collect();
-        let tokens: Vec<_> = jobs.iter().map(|job| signed(job.token)).collect();
-        let values: [Value<'_>; 2] = [(&numbers, Type::INT8_ARRAY), (&tokens, Type::INT8_ARRAY)];
-        let rows = client.query_typed(&self.sql_of("ended_by", 2), &values)?;
-        let mut have_ended = None;
-        for (outcome, state) in rows.first().map_or(Ok(Vec::new()), known)? {
-            match (&*outcome, state) {
-                ("counted", _) => return Ok(Some(true)),
-                // It runs by this claim; or it waits, runs or has ended by another one.
-                ("held", _) | (_, Some(_)) => have_ended = Some(false),
-                _ => {}
-            }
+/// Returns whether a transaction has ended these jobs, by their rows. `None`: all are gone,
+/// which a third transaction may have done.
+fn have_ended(queues: &Queues, client: &mut Client, jobs: &[Held]) -> Result<Option<bool>, Error> {
+    let runs = queues.runs(jobs);
+    let values = values![INT8_ARRAY runs.numbers, INT8_ARRAY runs.tokens];
+    let rows = client.query_typed(&queues.server().sql_of("ended_by", 2), &values)?;
+    let mut have_ended = None;
+    for (outcome, state) in rows.first().map_or(Ok(Vec::new()), known)? {
+        match (&*outcome, state) {
+            ("counted", _) => return Ok(Some(true)),
+            // It runs by this claim; or it waits, runs or has ended by another one.
+            ("held", _) | (_, Some(_)) => have_ended = Some(false),
+            _ => {}
         }
-        Ok(have_ended)
     }
+    Ok(have_ended)
 }
 
 /// The pauses between retries while the server is away.

@@ -1,6 +1,6 @@
 //! Jobs that are done, on their way into a transaction.
 
-use super::{Finisher, Outcome, OwnEnd, Running, Transaction, Wrote, queues_of, running_parts, take_end};
+use super::{Finisher, Outcome, OwnEnd, Running, Transaction, Wrote, queues_of, running_parts, take_end, write_with};
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -124,7 +124,7 @@ where
             let jobs: Vec<_> = batch.results.iter().map(|(job, _)| running_parts(job).1).collect();
             let results = &batch.results;
             let _own = batch.ends.first().and_then(OwnEnd::enter);
-            let written = queues.write_with(&jobs, &mut |transaction| {
+            let written = write_with(queues, &jobs, &mut |transaction| {
                 let called = catch_unwind(AssertUnwindSafe(|| (self.write)(transaction, results)));
                 called.unwrap_or_else(|_| Err("the write of its rows panicked".into()))
             });
