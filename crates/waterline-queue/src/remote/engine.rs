@@ -36,7 +36,7 @@ impl<S: Server> QueueEngine for Remote<S> {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.server.capabilities()
+        S::CAPABILITIES
     }
 
     fn home(&self) -> Home {
@@ -89,7 +89,7 @@ impl<S: Server> QueueEngine for Remote<S> {
 
     fn show(&self, job: &Held, fraction: f64, note: &str) -> Result<Option<Row>, QueueError> {
         let queue = self.of(job.queue);
-        // No text of PostgreSQL has a NUL. Errors of workers are shown in the same way.
+        // Some servers have no text with a NUL. Errors of workers are shown in the same way.
         let note = note.replace('\0', "\u{fffd}");
         let progress = JobProgress::new(fraction, &note, queue.server_time())?;
         if !self.holds(job) {

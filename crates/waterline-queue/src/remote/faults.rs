@@ -5,7 +5,8 @@ use crate::types::error::QueueError;
 use crate::types::meta::size_error;
 use crate::types::options::payload_error;
 use std::error::Error as StdError;
-use waterline::{Error, seam};
+use waterline::seam::{describe, store_error};
+use waterline::{BoxError, Error};
 
 /// A rule of a queue that a call has broken, as the server says. Nothing was written.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +26,9 @@ pub const NO_TEXT: &str = "no text";
 /// An error of a call to a server.
 pub trait CallError: StdError + Send + Sync + Sized + 'static {
     /// Returns the rule that the call has broken, if the server named one.
-    fn refused(&self) -> Option<Refused<'_>>;
+    fn refused(&self) -> Option<Refused<'_>> {
+        None
+    }
 
     /// Returns the queue that the server names as the one at fault.
     fn queue(&self) -> Option<&str> {
@@ -35,8 +38,15 @@ pub trait CallError: StdError + Send + Sync + Sized + 'static {
     /// True if the server says that nothing was written. Otherwise the outcome is unknown.
     fn is_undone(&self) -> bool;
 
+    /// True if the user has to hear that the outcome is unknown: [`QueueError::Unsure`].
+    fn is_unsure(&self) -> bool {
+        false
+    }
+
     /// True for an answer whose form this program does not know.
-    fn is_misread(&self) -> bool;
+    fn is_misread(&self) -> bool {
+        false
+    }
 
     /// Says where the user finds the reason.
     fn look_at(&self) -> &'static str;
@@ -48,16 +58,22 @@ pub trait CallError: StdError + Send + Sync + Sized + 'static {
     fn of_panic() -> Self;
 
     /// The text with those of its causes.
-    fn in_full(&self) -> String;
+    fn in_full(&self) -> String {
+        describe(self)
+    }
 
     /// Returns it as the source of a [`QueueError`].
-    fn into_source(self) -> waterline::BoxError {
+    fn into_source(self) -> BoxError {
         self.into()
     }
 }
 
 /// Makes the error of a call on a queue from that of a server.
 pub fn queue_error(queue: &str, doing: &str, error: impl CallError) -> QueueError {
+    if error.is_unsure() {
+        let (queue, doing) = (queue.to_owned(), doing.to_owned());
+        return QueueError::Unsure { queue, doing, source: error.into_source() };
+    }
     let Some(Refused { code, detail, hint, message }) = error.refused() else { return other(doing, error) };
     let (queue, id) = (queue.to_owned(), detail.to_owned());
     match code {
@@ -81,7 +97,7 @@ pub fn queue_error(queue: &str, doing: &str, error: impl CallError) -> QueueErro
 fn other(doing: &str, error: impl CallError) -> QueueError {
     let doing = if error.is_misread() { "read an answer" } else { doing };
     let look_at = error.look_at();
-    QueueError::Store(Error::Store(seam::store_error(doing.to_owned(), look_at, error.into_source())))
+    QueueError::Store(Error::Store(store_error(doing.to_owned(), look_at, error.into_source())))
 }
 
 /// The error of a call on a queue that does not exist; `None` for any other error.
@@ -94,4 +110,70 @@ pub fn not_found(queue: &str, error: &impl CallError) -> Option<QueueError> {
 pub(super) fn is_no_number(error: &impl CallError) -> Option<String> {
     let refused = error.refused().filter(|refused| refused.code == "WQ009")?;
     Some(refused.message.trim_start_matches("waterline: ").to_owned())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// An error of a call, or one that its threads share.
+    #[derive(Debug, PartialEq, thiserror::Error)]
+    #[error("{self:?}")]
+    pub(in crate::remote) enum Broken {
+        Rule([&'static str; 4]),
+        Undone,
+        Unsure,
+        Lost,
+        Shared,
+    }
+
+    impl CallError for Broken {
+        fn refused(&self) -> Option<Refused<'_>> {
+            let Self::Rule([code, detail, hint, message]) = self else { return None };
+            Some(Refused { code, detail, hint, message })
+        }
+
+        fn is_undone(&self) -> bool {
+            *self == Self::Undone
+        }
+
+        fn is_unsure(&self) -> bool {
+            *self == Self::Unsure
+        }
+
+        fn look_at(&self) -> &'static str {
+            "the server"
+        }
+
+        fn shared(self) -> impl Fn() -> Self {
+            || Self::Shared
+        }
+
+        fn of_panic() -> Self {
+            Self::Shared
+        }
+    }
+
+    #[test]
+    fn each_code_has_its_error() {
+        let error = |error| format!("{:#?}", queue_error("q", "push jobs", error)).replace(['\n', ' '], "");
+        let is = |rule, start: &str| {
+            let found = error(Broken::Rule(rule));
+            assert!(found.starts_with(start), "{rule:?}: {found}");
+        };
+        is(["WQ003", "a", "b", ""], r#"Cycle{queue:"q",id:"b",through:Some("a",),}"#);
+        is(["WQ003", "a", "", ""], r#"Cycle{queue:"q",id:"a",through:None,}"#);
+        is(["WQ004", "a", "", ""], r#"NotFound{queue:"q",id:"a",}"#);
+        is(["WQ005", "7", "", ""], r#"Full{queue:"q",max_waiting:7,}"#);
+        is(["WQ006", "a", "", ""], r#"AlreadyRuns{queue:"q",id:"a",}"#);
+        is(["WQ007", "a", "", ""], r#"Halt{queue:"q",id:"a",}"#);
+        is(["WQ012", "9", "8", "the payload is long"], r#"Config(Length{what:"payload",length:9,most:8"#);
+        is([NO_TEXT, "", "", ""], r#"Config(Nul{subject:"atextofthecalltopushjobs",}"#);
+        is(["WQ002", "", "", ""], "Store(Store(");
+        assert!(error(Broken::Unsure).starts_with(r#"Unsure{queue:"q",doing:"pushjobs",source:Unsure"#));
+        assert!(error(Broken::Lost).starts_with("Store(Store("));
+        assert!(
+            not_found("q", &Broken::Rule(["WQ001", "", "", ""])).is_some() && not_found("q", &Broken::Lost).is_none()
+        );
+    }
 }

@@ -222,55 +222,9 @@ impl Seat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::remote::faults::{Refused, queue_error};
-    use std::fmt;
+    use crate::remote::faults::{queue_error, tests::Broken};
     use std::sync::Barrier;
     use std::sync::atomic::{AtomicUsize, Ordering};
-
-    /// The error of a call, or one that its threads share.
-    #[derive(Debug, PartialEq)]
-    enum Broken {
-        Own { is_undone: bool },
-        Shared,
-    }
-
-    impl fmt::Display for Broken {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "{self:?}")
-        }
-    }
-
-    impl std::error::Error for Broken {}
-
-    impl CallError for Broken {
-        fn refused(&self) -> Option<Refused<'_>> {
-            None
-        }
-
-        fn is_undone(&self) -> bool {
-            *self == Self::Own { is_undone: true }
-        }
-
-        fn is_misread(&self) -> bool {
-            false
-        }
-
-        fn look_at(&self) -> &'static str {
-            ""
-        }
-
-        fn shared(self) -> impl Fn() -> Self {
-            || Self::Shared
-        }
-
-        fn of_panic() -> Self {
-            Self::Shared
-        }
-
-        fn in_full(&self) -> String {
-            self.to_string()
-        }
-    }
 
     fn plain(payloads: &[&str]) -> PlainPush {
         let payloads: Vec<_> = payloads.iter().map(|payload| (*payload).to_owned()).collect();
@@ -328,9 +282,10 @@ mod tests {
         let (_, answers) = pushed(|_| Ok(None));
         assert!(answers.iter().all(|answer| matches!(answer, Joined::Alone)), "{answers:?}");
         for (is_undone, expected) in [(false, [1, 3, 0]), (true, [1, 0, 3])] {
-            let (_, answers) = pushed(|_| Err(Broken::Own { is_undone }));
+            let (_, answers) = pushed(|_| Err(if is_undone { Broken::Undone } else { Broken::Lost }));
+            let own = if is_undone { "Undone" } else { "Lost" };
             let count = |what: &str| answers.iter().filter(|answer| format!("{answer:?}").contains(what)).count();
-            assert_eq!(["Own", "Shared", "Alone"].map(count), expected, "{answers:?}");
+            assert_eq!([own, "Shared", "Alone"].map(count), expected, "{answers:?}");
         }
     }
 }

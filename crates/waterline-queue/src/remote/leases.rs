@@ -116,8 +116,9 @@ impl Leases {
     }
 
     pub(super) fn runs<'j>(&self, jobs: impl Iterator<Item = &'j Held>) -> Runs {
-        let run = |job: &Held| (job.queue, self.number(job).unwrap_or(0), signed(job.token));
-        jobs.map(run).collect()
+        let state = self.state.lock();
+        let number = |job: &Held| state.held.get(&(job.queue, job.token)).map_or(0, |lease| lease.number);
+        jobs.map(|job| (job.queue, number(job), signed(job.token))).collect()
     }
 
     pub(super) fn holds(&self, job: &Held, now: Instant) -> bool {

@@ -132,6 +132,8 @@ pub type Answers<E> = Result<Vec<Answer>, E>;
 pub trait Server: Send + Sync + 'static {
     type Error: CallError;
 
+    const CAPABILITIES: Capabilities;
+
     /// How the names of threads begin: `wl-pg`.
     const THREADS: &'static str;
 
@@ -140,8 +142,6 @@ pub trait Server: Send + Sync + 'static {
 
     /// The most plain jobs of several threads in one call.
     const JOINED: usize;
-
-    fn capabilities(&self) -> Capabilities;
 
     /// Returns the name of this process as a worker. No other process has the same.
     fn worker(&self) -> &str;

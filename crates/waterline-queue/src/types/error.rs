@@ -100,6 +100,23 @@ pub enum QueueError {
         source: BoxError,
     },
 
+    /// The server has not confirmed a change: its answer was lost, or too few replicas have it. The
+    /// change may be made or not. A job with an id may be pushed again at once: as long as it is
+    /// kept, both pushes make one job.
+    #[error(
+        "the server has not confirmed the call to {doing} in the queue {queue:?}, so nobody knows if it was made: look, and make it again if it \
+         was not (a push with an id may be repeated at once)"
+    )]
+    #[non_exhaustive]
+    Unsure {
+        /// The name of the queue.
+        queue: String,
+        /// What the call was to do.
+        doing: String,
+        /// The cause.
+        source: BoxError,
+    },
+
     /// Jobs that still ran when the time to stop was over. The list is empty if only a hook or a
     /// write was still running.
     #[error("{}", still_running(running))]
@@ -242,6 +259,7 @@ impl fmt::Debug for QueueError {
                 Full { queue, max_waiting },
                 Refused { kind, source },
                 Payload { id, source },
+                Unsure { queue, doing, source },
                 StopTimeout { running }
             ]
         )

@@ -35,6 +35,12 @@ type Result<T> = std::result::Result<T, Failed>;
 impl Server for Database {
     type Error = Failed;
 
+    const CAPABILITIES: Capabilities = {
+        let mut can = NO_CAPABILITIES;
+        can.names_limits = true;
+        can
+    };
+
     const THREADS: &'static str = "wl-pg";
 
     /// While one waits for the disk of the server, the other brings jobs. More would wait for each
@@ -42,12 +48,6 @@ impl Server for Database {
     const TURNS: usize = 2;
 
     const JOINED: usize = PLAIN;
-
-    fn capabilities(&self) -> Capabilities {
-        let mut can = NO_CAPABILITIES;
-        can.names_limits = true;
-        can
-    }
 
     fn worker(&self) -> &str {
         &self.store.options().holder
