@@ -170,6 +170,7 @@ mod notes;
 mod notify;
 mod periodic;
 mod push_with;
+#[cfg(feature = "remote")]
 #[doc(hidden)]
 pub mod remote;
 mod rules;

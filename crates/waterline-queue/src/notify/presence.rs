@@ -22,9 +22,6 @@ pub struct Presence {
     pub began: u64,
 }
 
-/// A single call that claims by hand.
-pub(crate) const NO_PRESENCE: Presence = Presence { slots: None, kinds: None, stuck: 0, is_stopping: false, began: 0 };
-
 /// The runner of a queue, as it has registered itself.
 #[derive(Default)]
 pub(crate) struct AtWork(Mutex<Begun>);

@@ -7,7 +7,7 @@ use super::queues::Remote;
 use super::server::{Server, TurnCall};
 use super::settings::whole;
 use crate::engine::{Beside, Claim, Ending, Turned};
-use crate::notify::presence::{NO_PRESENCE, Presence};
+use crate::notify::presence::Presence;
 use crate::notify::shared::Wake;
 use crate::rules::ends::{End, When};
 use crate::types::error::QueueError;
@@ -205,7 +205,13 @@ impl<S: Server> Remote<S> {
             Asked { at: queue.moment().now, called: seam::now(), is_tidy: is_tidy && seen, changes: queue.changes() };
         let is_subscribed = queue.shared.is_watched();
         let due_since = is_subscribed.then(|| signed(queue.seen.lock().told_until));
-        let by_hand = claim.map(|claim| Presence { kinds: claim.wanted.kinds.clone(), ..NO_PRESENCE });
+        let by_hand = claim.map(|claim| Presence {
+            slots: None,
+            kinds: claim.wanted.kinds.clone(),
+            stuck: 0,
+            is_stopping: false,
+            began: 0,
+        });
         let about = said(queue.about(asked.at, by_hand));
         let turn = TurnCall {
             runs,
