@@ -2,7 +2,7 @@
 
 use crate::engine::{Claimed, QueueNo};
 use crate::types::events::{About, Damaged, Event, Line};
-use crate::types::job::{JobId, JobState, Priority};
+use crate::types::job::{JobId, JobState, Priority, time};
 use crate::types::limit::of_name;
 use crate::types::related::{Root, Skipped};
 use crate::types::row::{Extras, NO_EXTRAS, Row};
@@ -233,10 +233,6 @@ pub(super) fn skipped_of(name: &str) -> Option<Skipped> {
 pub(super) fn priority_of(number: i32) -> Priority {
     let number = usize::try_from(number).unwrap_or(2);
     Priority::ALL.get(number).copied().unwrap_or_default()
-}
-
-pub(super) fn time(millis: u64) -> std::time::SystemTime {
-    std::time::UNIX_EPOCH + Duration::from_millis(millis)
 }
 
 pub(super) fn count(number: Option<i32>) -> u32 {

@@ -1,7 +1,7 @@
 //! The schedules that this process has registered. It computes their ticks, and the server decides
 //! which process makes each.
 
-use super::answers::{Answer, happened, signed, time, unsigned, untold};
+use super::answers::{Answer, happened, signed, unsigned, untold};
 use super::opened::Opened;
 use super::queues::Remote;
 use super::registered::Registered;
@@ -14,6 +14,7 @@ use crate::rules::set_back::last_tick;
 use crate::types::error::QueueError;
 use crate::types::events::{Event, Line, Passed};
 use crate::types::info::PeriodicInfo;
+use crate::types::job::time;
 use crate::types::periodic::Periodic;
 use crate::types::schedule::Overlap;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Rows that a server answers with, and what they say. Times are in milliseconds since 1970 by its
 //! clock.
 
-use super::answers::{count, priority_of, skipped_of, state_of, time, unsigned};
+use super::answers::{count, priority_of, skipped_of, state_of, unsigned};
 use crate::types::info::JobInfo;
-use crate::types::job::{JobId, JobState};
+use crate::types::job::{JobId, JobState, time};
 use crate::types::limit::of_name;
 use crate::types::meta::Meta;
 use crate::types::progress::JobProgress;

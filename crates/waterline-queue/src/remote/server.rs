@@ -58,7 +58,7 @@ pub struct PushCall {
 
 /// The ends of attempts, each with its word, a time or (below 0) a delay, an error and data; and
 /// the claim behind them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct TurnCall<'a> {
     pub runs: Runs,
     pub ends: Vec<&'static str>,

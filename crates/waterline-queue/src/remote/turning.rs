@@ -188,16 +188,15 @@ impl<S: Server> Remote<S> {
         let all = ends;
         let ends: &[&Ending] =
             &all.iter().zip(&settled).filter(|(_, settled)| settled.is_none()).map(|(end, _)| *end).collect::<Vec<_>>();
-        let runs = self.leases.runs(ends.iter().map(|end| &end.job));
-        let (mut how, mut ats, mut errors, mut datas) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut turn = TurnCall { runs: self.leases.runs(ends.iter().map(|end| &end.job)), ..TurnCall::default() };
         for Ending { end, data, .. } in ends {
             let (name, at, error) = parts_of(end);
-            how.push(name);
+            turn.ends.push(name);
             let at = at.map(|at| signed(queue.on_server(at)));
             // A time below 0 is a delay, by the clock of the server.
-            ats.push(if let End::Snoozed { at: When::After(delay) } = end { Some(-whole(*delay)) } else { at });
-            errors.push(error.map(|error| error.replace('\0', "\u{fffd}")));
-            datas.push(data.as_deref().map(String::from_utf8_lossy));
+            turn.ats.push(if let End::Snoozed { at: When::After(delay) } = end { Some(-whole(*delay)) } else { at });
+            turn.errors.push(error.map(|error| error.replace('\0', "\u{fffd}")));
+            turn.datas.push(data.as_deref().map(String::from_utf8_lossy));
         }
         // The server does due maintenance once a second by itself. A test does not wait for that.
         let seen = queue.last_peek().map_or_else(|| queue.clock().is_some(), |peek| peek.is_due());
@@ -214,11 +213,6 @@ impl<S: Server> Remote<S> {
         });
         let about = said(queue.about(asked.at, by_hand));
         let turn = TurnCall {
-            runs,
-            ends: how,
-            ats,
-            errors,
-            datas,
             is_of_queue: is_tidy || claim.is_some(),
             most: claim.map(|claim| i32::try_from(claim.most).unwrap_or(i32::MAX)),
             kinds: claim.and_then(|claim| claim.wanted.kinds.as_deref()),
@@ -229,6 +223,7 @@ impl<S: Server> Remote<S> {
             arm: whole(LISTENS),
             due_since,
             about,
+            ..turn
         };
         let doing = if ends.is_empty() { "claim jobs" } else { "end jobs" };
         let answers = queue.explained(doing, self.server.turn(queue.at(), &turn));

@@ -52,25 +52,13 @@ pub(super) fn each_of(rows: &[Row]) -> Result<Vec<Answer>, postgres::Error> {
 }
 
 fn answer_of(row: &Row) -> Result<Answer, postgres::Error> {
-    Ok(Answer {
-        what: row.try_get(0)?,
-        number: row.try_get(1)?,
-        id: row.try_get(2)?,
-        outcome: row.try_get(3)?,
-        state: row.try_get(4)?,
-        token: row.try_get(5)?,
-        kind: row.try_get(6)?,
-        payload: row.try_get(7)?,
-        data: row.try_get(8)?,
-        error: row.try_get(9)?,
-        failures: row.try_get(10)?,
-        crashes: row.try_get(11)?,
-        pushed: row.try_get(12)?,
-        due: row.try_get(13)?,
-        since: row.try_get(14)?,
-        priority: row.try_get(15)?,
-        more: row.try_get(16)?,
-    })
+    let mut next = 0..;
+    macro_rules! read {
+        ($($field:ident)+) => { Answer { $($field: row.try_get(next.next().unwrap_or(usize::MAX))?),+ } };
+    }
+    Ok(
+        read!(what number id outcome state token kind payload data error failures crashes pushed due since priority more),
+    )
 }
 
 /// Reads the answers of a procedure, whose one row has the numbers and the texts of all.

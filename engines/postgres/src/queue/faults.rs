@@ -9,38 +9,27 @@ use waterline_queue::remote::{CallError, NO_TEXT, Refused};
 
 /// Why a call has failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failed {
-    #[error(transparent)]
-    Call(#[from] Error),
-    /// The answer has a form that this program does not know.
-    #[error(transparent)]
-    Misread(Error),
+#[error("{error}")]
+pub(crate) struct Failed {
+    #[source]
+    error: Error,
+    is_misread: bool,
 }
 
-impl From<postgres::Error> for Failed {
-    fn from(error: postgres::Error) -> Self {
-        Self::Call(error.into())
+impl<E: Into<Error>> From<E> for Failed {
+    fn from(error: E) -> Self {
+        Self { error: error.into(), is_misread: false }
     }
 }
 
 impl Failed {
-    pub(super) fn misread(error: postgres::Error) -> Self {
-        Self::Misread(error.into())
+    pub(super) fn misread(error: impl Into<Error>) -> Self {
+        Self { error: error.into(), is_misread: true }
     }
 
     fn answer(&self) -> Option<&DbError> {
-        let Self::Call(Error::Database(failed)) = self else { return None };
+        let Error::Database(failed) = &self.error else { return None };
         failed.as_db_error()
-    }
-
-    fn error(&self) -> &Error {
-        let (Self::Call(error) | Self::Misread(error)) = self;
-        error
-    }
-
-    fn into_error(self) -> Error {
-        let (Self::Call(error) | Self::Misread(error)) = self;
-        error
     }
 }
 
@@ -60,32 +49,32 @@ impl CallError for Failed {
     }
 
     fn is_undone(&self) -> bool {
-        matches!(self, Self::Call(Error::Database(error)) if !ends_connection(error))
+        matches!(&self.error, Error::Database(error) if !ends_connection(error))
     }
 
     fn is_misread(&self) -> bool {
-        matches!(self, Self::Misread(_))
+        self.is_misread
     }
 
     fn look_at(&self) -> &'static str {
-        look_at(self.error())
+        look_at(&self.error)
     }
 
     fn shared(self) -> impl Fn() -> Self {
-        let error = Arc::new(self.into_error());
-        move || Self::Call(Error::Shared(Arc::clone(&error)))
+        let error = Arc::new(self.error);
+        move || Error::Shared(Arc::clone(&error)).into()
     }
 
     fn of_panic() -> Self {
-        Self::Call(Error::Closed)
+        Error::Closed.into()
     }
 
     fn in_full(&self) -> String {
-        self.error().in_full()
+        self.error.in_full()
     }
 
     fn into_source(self) -> BoxError {
-        self.into_error().or_read_only().into()
+        self.error.or_read_only().into()
     }
 }
 

@@ -362,7 +362,7 @@ pub(super) fn known(row: &Row) -> std::result::Result<Vec<(String, Option<String
 
 /// Reads which of these leases are renewed.
 fn holds(runs: &Runs, rows: &[Row]) -> Result<Vec<bool>> {
-    let row = rows.first().ok_or(Failed::Misread(Error::Closed))?;
+    let row = rows.first().ok_or_else(|| Failed::misread(Error::Closed))?;
     let renewed: Vec<i64> = row.try_get(0).map_err(Failed::misread)?;
     let renewed: HashSet<_> = renewed.into_iter().collect();
     Ok(runs.numbers.iter().map(|number| renewed.contains(number)).collect())
