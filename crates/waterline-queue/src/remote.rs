@@ -9,30 +9,37 @@
 //! # An engine on another server
 //!
 //! It is a type that implements [`Server`], with a method for each function of the server, and an
-//! error that implements [`CallError`]. `Remote::new` makes the engine of it, which goes to
+//! error that implements [`CallError`]. [`Remote::new`] makes the engine of it, which goes to
 //! `engine_api::open`. `engines/postgres/src/queue/server.rs` is the example.
 //!
-//! * A call is *atomic*: all of it, or nothing. It is on the server when it has answered, as far as
-//!   the server keeps anything: what it may lose later is for the documentation of the engine.
-//! * A call is *bounded*: it gives up a server that does not answer, well within a lease, and
-//!   blocks no other call meanwhile. Many threads call at once. The method itself tries again what
-//!   the server has refused without a write, such as a conflict.
-//! * An error says whether the server has refused the call ([`CallError::is_undone`]). If not, the
-//!   *outcome is unknown*: the connection was lost, or the answer. Then ends are looked up by
-//!   `ended_by` before they are sent again, renewals are repeated, and claimed jobs come back with
-//!   their leases. A push is not repeated: its caller gets the error, and an id makes one job of
-//!   both tries.
-//! * An end, a renewal or an edit counts only with the token of the lease. Tokens and numbers are
-//!   never used again, not even by a server that has forgotten its last second. So an end or a
-//!   renewal may be sent twice. `tick_once` counts only from the last tick that it names.
-//! * Times are those of the server's clock: no caller sends the current time. Only a test does, in
-//!   [`At::clock`].
-//! * Ids are texts of up to 255 bytes; payloads, data and metadata are JSON as text, and come back
+//! * A call is *atomic*: all of it, or nothing. Only the ends of a turn may go in several calls,
+//!   of which the last one claims. When a call has answered, its change is on the server; what
+//!   that may still lose is for the documentation of the engine.
+//! * A call is *bounded*: it gives up a server that does not answer well within a lease, and
+//!   blocks no other call meanwhile. Many threads call at once. The method itself tries again
+//!   what the server has refused without a change, such as a conflict.
+//! * An error says whether the server has refused the call ([`CallError::is_undone`]). Otherwise
+//!   its *outcome is unknown*: the connection was lost, or the answer. If users have to tell this
+//!   from a server that is away, the error is [`is_unsure`](CallError::is_unsure), too.
+//! * Times are those of the server's clock. Only a test hands its own over, in [`At::clock`].
+//! * Ids are texts of 1 to 255 bytes. Payloads, data and metadata are JSON as text, and come back
 //!   byte for byte.
+//! * A token or a number never comes again, not even if the server has forgotten its last second.
 //!
-//! What may be lost: a bell, and a change that nobody asks for again. Who waits for a job looks
-//! once a second, and waiters of a job are told by `states_of`. What does not fit into an answer is
-//! counted by a `more`, and a claimed job without its payload is loaded by `load`.
+//! | call | if it is made twice | if its outcome is unknown |
+//! |---|---|---|
+//! | `turn`, its ends | the first one counts, by the token | `ended_by`; those that still run are sent again |
+//! | `turn`, its claim | it claims other jobs | the jobs come back with their leases |
+//! | `push`, `push_plain`, `push_across` | a job without an id is there twice | the caller gets the error |
+//! | `renew`, `note_stop` | the same | made again at a third of the lease, or the lease ends |
+//! | `edit`, `steer` | the same | the caller gets the error |
+//! | `change_note` | `add` counts twice | the caller gets the error |
+//! | `tick_once` | the first one counts, by the last tick | the next look makes it again |
+//! | `open`, `register_periodic`, `set_average` | the same | the caller gets the error |
+//!
+//! What may be lost: a bell, since who waits for a job looks once a second, too; and the answers
+//! that tell of changes, since waiters of a job poll it by `states_of`. Those that do not fit are
+//! counted by a `more`. A claimed job that does not fit has no payload, and `load` brings it.
 #![allow(
     missing_debug_implementations,
     missing_docs,

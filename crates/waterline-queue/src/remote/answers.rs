@@ -247,7 +247,7 @@ pub(super) fn unsigned(number: Option<i64>) -> u64 {
     }
 }
 
-/// The reverse of [`unsigned`].
+/// Writes a time or a token.
 pub fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
