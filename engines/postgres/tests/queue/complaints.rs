@@ -9,7 +9,7 @@ use postgres::fallible_iterator::FallibleIterator;
 use postgres::{Client, Config, NoTls, SimpleQueryMessage, Transaction};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 use waterline::{BoxError, Failure, Retry};
 use waterline_postgres::{PgOptions, PgStore, QueueExt, RunnerExt};
 use waterline_queue::{JobState, NewJob, Outcome, QueueOptions, Retention, Runner, Running};
