@@ -1,0 +1,164 @@
+//! The errors of this crate.
+
+use crate::keys::Keys;
+use std::sync::Arc;
+
+/// The reason why a call into Redis failed.
+///
+/// Where calls of a queue return an error, it is among its sources, so `downcast_ref` finds it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The setup cannot work as it is. Nothing is retried.
+    #[error("{what}: {advice}")]
+    Config {
+        /// The fault.
+        what: String,
+        /// The remedy.
+        advice: String,
+    },
+    /// The server cannot keep a queue as it is set up. Nothing was changed.
+    #[error("the server {server} {what}: {advice}")]
+    Server {
+        /// The address of the server.
+        server: String,
+        /// What is wrong with it.
+        what: String,
+        /// What to do.
+        advice: String,
+    },
+    /// The functions on the server are newer, and no longer serve this program.
+    #[error(
+        "the functions on {server} have version {found}, and this program knows those up to {known}: install a newer version of it"
+    )]
+    NewerFunctions {
+        /// The address of the server.
+        server: String,
+        /// The version of the functions there.
+        found: String,
+        /// The version that this program brings.
+        known: String,
+    },
+    /// The functions on the server are missing or older than this program. Nothing was changed.
+    #[error("the functions on {at} do not fit: {what}; call `RedisStore::migrate`")]
+    Functions {
+        /// The server, and the queue of the call.
+        at: String,
+        /// What is missing.
+        what: String,
+    },
+    /// There is no connection to the server. The call was not made, so a retry is safe.
+    #[error("{at} cannot be reached, so nothing was changed: look whether the server runs and the address is right")]
+    Lost {
+        /// The server, and the queue of the call.
+        at: String,
+        /// Why the connection failed.
+        source: redis::RedisError,
+    },
+    /// The call was sent, and whether it counts is not known: its answer was lost, or too few replicas
+    /// have confirmed it. A push with an id may be made again: the two make one job.
+    #[error("whether a call counts on {at} is unknown: {why}")]
+    Unsure {
+        /// The server, and the queue of the call.
+        at: String,
+        /// What is missing.
+        why: String,
+    },
+    /// The server refused the call. Nothing was changed.
+    #[error("{at} refused the call ({code} {text}): {advice}")]
+    Refused {
+        /// The server, and the queue of the call.
+        at: String,
+        /// The first word of its answer: `OOM`, `READONLY`, `NOPERM` …
+        code: String,
+        /// The rest of its answer.
+        text: String,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// A function of the library refused the call, by a word of its own. Nothing was changed.
+    #[error("{at} refused the call: {code} {text}")]
+    Function {
+        /// The server, and the queue of the call.
+        at: String,
+        /// The word of the function: `WQ001` …
+        code: String,
+        /// The rest of its answer.
+        text: String,
+    },
+    /// The answer of a server cannot be true.
+    #[error("the answer of {at} cannot be true: {what}; look whether it is a Redis server, and what is in front of it")]
+    Odd {
+        /// The server, and the queue of the call.
+        at: String,
+        /// The part that cannot be true.
+        what: String,
+    },
+    /// Another call of this process met this error, for which this one waited.
+    #[error("{at}: {source}")]
+    Shared {
+        /// The queue of the call.
+        at: String,
+        /// The error of the other call.
+        source: Arc<Self>,
+    },
+}
+
+impl Error {
+    pub(crate) fn config(what: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::Config { what: what.into(), advice: advice.into() }
+    }
+
+    pub(crate) fn odd(at: impl ToString, what: impl Into<String>) -> Self {
+        Self::Odd { at: at.to_string(), what: what.into() }
+    }
+
+    pub(crate) fn unsure(at: impl ToString, why: impl Into<String>) -> Self {
+        Self::Unsure { at: at.to_string(), why: why.into() }
+    }
+
+    pub(crate) fn shared(source: Arc<Self>) -> Self {
+        Self::Shared { at: String::new(), source }
+    }
+
+    /// Names the queues of the call, too.
+    pub(crate) fn about(mut self, queues: &[&Keys]) -> Self {
+        let names: Vec<_> = queues.iter().map(|queue| format!("{:?}", queue.name)).collect();
+        let name = format!("queue {}", names.join(", "));
+        match &mut self {
+            Self::Shared { at, .. } => *at = name,
+            Self::Server { server: at, .. }
+            | Self::NewerFunctions { server: at, .. }
+            | Self::Functions { at, .. }
+            | Self::Lost { at, .. }
+            | Self::Unsure { at, .. }
+            | Self::Refused { at, .. }
+            | Self::Function { at, .. }
+            | Self::Odd { at, .. } => *at = format!("{at} ({name})"),
+            Self::Config { .. } => {}
+        }
+        self
+    }
+
+    /// True if the call was sent and may count.
+    #[must_use]
+    pub fn is_unsure(&self) -> bool {
+        match self {
+            Self::Unsure { .. } => true,
+            Self::Shared { source, .. } => source.is_unsure(),
+            _ => false,
+        }
+    }
+
+    /// True if nothing was changed, and the same call may succeed later without any change of the
+    /// program: the server is down, starts, is full, moves a slot, or became a replica.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Lost { .. } | Self::Functions { .. } | Self::Server { .. } => true,
+            Self::Refused { code, .. } => crate::error_class::passes(code),
+            Self::Shared { source, .. } => source.may_pass(),
+            _ => false,
+        }
+    }
+}
