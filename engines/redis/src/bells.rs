@@ -176,6 +176,7 @@ impl Shared {
         if !self.listeners(node).is_empty() && !self.work.lock().ends {
             return true;
         }
+        self.work.lock().threads.retain(|other| other != node);
         // For a listener that came meanwhile, and found this thread.
         if let Some(listener) = self.listeners(node).first() {
             _ = self.begin(listener.slot);
