@@ -101,7 +101,7 @@ impl Shared {
     fn begin(self: &Arc<Self>, slot: u16) -> Result<(), Error> {
         let Some(calls) = self.calls.upgrade() else { return Ok(()) };
         // If it cannot be found now, a thread looks until it can.
-        let node = calls.nodes.node_of(slot).unwrap_or_else(|_| Arc::new(calls.nodes.dial().infos()[0].addr().clone()));
+        let node = calls.nodes.node_of(slot).unwrap_or_else(|_| Arc::new(calls.nodes.dial.infos[0].addr().clone()));
         {
             let mut work = self.work.lock();
             if work.ends || work.threads.contains(&node) {
@@ -186,7 +186,7 @@ impl Shared {
 
     /// Connects, and hears until nobody listens any more.
     fn hear(self: &Arc<Self>, node: &Node) -> Result<(), Error> {
-        let connect = |calls: Arc<Calls>| calls.nodes.dial().raw_for_messages(node);
+        let connect = |calls: Arc<Calls>| calls.nodes.dial.raw_for_messages(node);
         let Some(connection) = self.calls.upgrade().map(connect) else { return Ok(()) };
         let mut connection = connection?;
         let lost = |source| Error::Lost { at: node.to_string(), source };

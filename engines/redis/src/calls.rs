@@ -42,6 +42,12 @@ pub(crate) struct Calls {
     replicas: Option<(usize, Duration)>,
 }
 
+struct Call<'a> {
+    command: Cmd,
+    queues: &'a [&'a Keys],
+    effect: Effect,
+}
+
 /// Why an attempt failed, and where the server says that the queue is.
 struct Trouble {
     fault: Fault,
@@ -69,17 +75,18 @@ impl Calls {
             let what = format!("one call goes into the queues {names:?}, which are in several slots of the cluster");
             return Err(Error::config(what, "give all of them one tag (`RedisOptions::tag`), or make a call for each"));
         }
-        let mut fcall = redis::cmd("FCALL");
-        fcall.arg(function).arg(26 * queues.len());
-        queues.iter().for_each(|queue| _ = fcall.arg(&queue.keys));
-        args.iter().for_each(|arg| _ = fcall.arg(arg));
-        let (began, limit) = (Instant::now(), self.nodes.dial().answer_timeout());
+        let mut command = redis::cmd("FCALL");
+        command.arg(function).arg(26 * queues.len());
+        queues.iter().for_each(|queue| _ = command.arg(&queue.keys));
+        args.iter().for_each(|arg| _ = command.arg(arg));
+        let call = Call { command, queues, effect };
+        let (began, limit) = (Instant::now(), self.nodes.dial.answer_timeout);
         let (mut failed, mut asked) = (0, None);
         loop {
             let asks: Option<Node> = asked.take();
             let node = asks.clone().map_or_else(|| self.nodes.node_of(slot), Ok);
             let node = node.map_err(|source| Error::shared(source).about(queues))?;
-            let trouble = match self.attempt(&node, asks.is_some(), &fcall, queues, effect) {
+            let trouble = match self.attempt(&node, asks.is_some(), &call) {
                 Ok(answer) => return Ok(answer),
                 Err(trouble) => trouble,
             };
@@ -100,32 +107,18 @@ impl Calls {
         }
     }
 
-    fn attempt(
-        &self,
-        node: &Node,
-        asking: bool,
-        fcall: &Cmd,
-        queues: &[&Keys],
-        effect: Effect,
-    ) -> Result<Value, Trouble> {
-        let mut connection = self.nodes.connection(node).map_err(|error| Trouble::new(error.about(queues)))?;
-        let made = self.make(&mut connection, asking, fcall, queues, effect);
-        let is_of_place = made.as_ref().is_err_and(|trouble| trouble.fault.is_of_place());
-        if !is_of_place {
+    fn attempt(&self, node: &Node, asking: bool, call: &Call<'_>) -> Result<Value, Trouble> {
+        let opened = self.nodes.connection(node);
+        let mut connection = opened.map_err(|error| Trouble::new(error.about(call.queues)))?;
+        let made = self.make(&mut connection, asking, call);
+        if !made.as_ref().is_err_and(|trouble| trouble.fault.is_of_place()) {
             self.nodes.give(connection);
         }
         made
     }
 
-    fn make(
-        &self,
-        connection: &mut Connection,
-        asking: bool,
-        fcall: &Cmd,
-        queues: &[&Keys],
-        effect: Effect,
-    ) -> Result<Value, Trouble> {
-        let node = connection.node.clone();
+    fn make(&self, connection: &mut Connection, asking: bool, call: &Call<'_>) -> Result<Value, Trouble> {
+        let (node, queues) = (connection.node.clone(), call.queues);
         let failed = |failure| Trouble::of(failure, &node, queues);
         // What comes before the call may be made again.
         let before = |failure| {
@@ -141,14 +134,14 @@ impl Calls {
         if asking {
             connection.ask(&command("ASKING", &[])).map_err(before)?;
         }
-        let answer = connection.ask(fcall).map_err(|failure| {
-            let trouble = failed(failure);
+        let answer = connection.ask(&call.command).map_err(failed).inspect_err(|trouble| {
             if matches!(trouble.error, Error::Functions { .. }) {
                 connection.forget_functions();
             }
-            trouble
         })?;
-        let Some((wanted, time)) = self.replicas.filter(|_| effect == Effect::Confirmed) else { return Ok(answer) };
+        let Some((wanted, time)) = self.replicas.filter(|_| call.effect == Effect::Confirmed) else {
+            return Ok(answer);
+        };
         let unsure = |fault, why: String| Trouble { fault, error: Error::unsure(&node, why).about(queues), to: None };
         match connection.wait_for_replicas(wanted, time) {
             Ok(found) if found >= wanted => Ok(answer),

@@ -60,9 +60,7 @@ impl Facts {
 
     /// Refuses a server that cannot keep queues, with what to do.
     pub(crate) fn check(&self, server: &str, wanted: Wanted) -> Result<(), Error> {
-        let refuse = |what: String, advice: &str| {
-            Err(Error::Server { server: server.to_owned(), what, advice: advice.to_owned() })
-        };
+        let refuse = |what: String, advice: &str| Err(Error::server(server, what, advice));
         let version = self.get("redis_version");
         let is_valkey = self.0.contains_key("valkey_version");
         // Valkey begins with 7.2, and says that it is Redis 7.2.4.

@@ -5,7 +5,7 @@ use crate::checks::{Facts, SECTIONS, Wanted};
 use crate::error::Error;
 use crate::error_class::{self, Fault};
 use crate::keys::Keys;
-use crate::library::Version;
+use crate::library::{NEWEST, Version};
 use crate::options::RedisOptions;
 use redis::io::tcp::TcpSettings;
 use redis::{Client, Cmd, ConnectionInfo, ErrorKind, ProtocolVersion, RedisError, ServerError, Value};
@@ -23,10 +23,10 @@ const TRUSTED: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Dial {
     /// The first one is that of all servers that are found later.
-    infos: Vec<ConnectionInfo>,
+    pub(crate) infos: Vec<ConnectionInfo>,
     wanted: Wanted,
     connect_timeout: Duration,
-    answer_timeout: Duration,
+    pub(crate) answer_timeout: Duration,
     has_warned: AtomicBool,
 }
 
@@ -47,14 +47,6 @@ impl Dial {
             answer_timeout: options.answer_timeout,
             has_warned: AtomicBool::new(false),
         }
-    }
-
-    pub(crate) fn infos(&self) -> &[ConnectionInfo] {
-        &self.infos
-    }
-
-    pub(crate) fn answer_timeout(&self) -> Duration {
-        self.answer_timeout
     }
 
     pub(crate) fn info(&self, node: &Node) -> ConnectionInfo {
@@ -159,15 +151,11 @@ impl Connection {
         })
     }
 
-    pub(crate) fn text(&mut self, command: &Cmd) -> Result<String, Error> {
-        match self.order(command)? {
-            Value::BulkString(text) => Ok(String::from_utf8_lossy(&text).into_owned()),
-            other => Err(Error::odd(self.server(), format!("{other:?} is no text"))),
-        }
-    }
-
     pub(crate) fn facts(&mut self) -> Result<Facts, Error> {
-        Ok(Facts::read(&self.text(&command("INFO", &SECTIONS))?))
+        match self.order(&command("INFO", &SECTIONS))? {
+            Value::BulkString(text) => Ok(Facts::read(&String::from_utf8_lossy(&text))),
+            other => Err(Error::odd(self.server(), format!("INFO says {other:?}"))),
+        }
     }
 
     /// Returns false if the connection idled, and was lost meanwhile.
@@ -187,11 +175,12 @@ impl Connection {
 
     /// Refuses a call for which the functions are missing. Another process may have loaded them.
     pub(crate) fn check_functions(&mut self) -> Result<(), Error> {
-        if Version::serves(self.functions) || Version::serves(self.look_for_functions()?) {
+        let fits = |version: Option<Version>| version.is_some_and(|version| version.found >= NEWEST);
+        if fits(self.functions) || fits(self.look_for_functions()?) {
             return Ok(());
         }
-        let what = self.functions.map_or("there are none".to_owned(), |found| {
-            format!("they have version {found}, and this program needs {}", crate::library::OWN)
+        let what = self.functions.map_or("there are none".to_owned(), |version| {
+            format!("they have version {}, and this program needs {NEWEST}", version.found)
         });
         Err(Error::Functions { at: self.server(), what })
     }
@@ -258,7 +247,10 @@ pub(crate) fn of_answer(at: &str, code: &str, text: &str) -> Error {
     }
     match error_class::advice(&code, &text) {
         Some(advice) => Error::Refused { at, code, text, advice },
-        None => Error::Function { at, code, text },
+        None => {
+            let [queue, detail, hint, message] = error_class::parts(&text);
+            Error::Function { at, code: code.into(), queue, detail, hint, message }
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The errors of this crate.
 
+use crate::error_class::{Fault, fault_of};
 use crate::keys::Keys;
 use std::sync::Arc;
 
@@ -35,9 +36,9 @@ pub enum Error {
         /// The address of the server.
         server: String,
         /// The version of the functions there.
-        found: String,
-        /// The version that this program brings.
-        known: String,
+        found: i64,
+        /// The newest version that this program knows.
+        known: i64,
     },
     /// The functions on the server are missing or older than this program. Nothing was changed.
     #[error("the functions on {at} do not fit: {what}; call `RedisStore::migrate`")]
@@ -76,15 +77,22 @@ pub enum Error {
         /// What to do.
         advice: &'static str,
     },
-    /// A function of the library refused the call, by a word of its own. Nothing was changed.
-    #[error("{at} refused the call: {code} {text}")]
+    /// A function of the library refused the call, since it breaks a rule of the queue. Nothing was
+    /// changed.
+    #[error("{at} refused the call: {code} {message}")]
     Function {
         /// The server, and the queue of the call.
         at: String,
-        /// The word of the function: `WQ001` …
-        code: String,
-        /// The rest of its answer.
-        text: String,
+        /// The word for the rule: `WQ001` …
+        code: Box<str>,
+        /// The queue at fault, which may be one of several.
+        queue: Box<str>,
+        /// The id or the number that it is about, or nothing.
+        detail: Box<str>,
+        /// The other id or number, or nothing.
+        hint: Box<str>,
+        /// The sentence.
+        message: Box<str>,
     },
     /// The answer of a server cannot be true.
     #[error("the answer of {at} cannot be true: {what}; look whether it is a Redis server, and what is in front of it")]
@@ -107,6 +115,10 @@ pub enum Error {
 impl Error {
     pub(crate) fn config(what: impl Into<String>, advice: impl Into<String>) -> Self {
         Self::Config { what: what.into(), advice: advice.into() }
+    }
+
+    pub(crate) fn server(server: impl ToString, what: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::Server { server: server.to_string(), what: what.into(), advice: advice.into() }
     }
 
     pub(crate) fn odd(at: impl ToString, what: impl Into<String>) -> Self {
@@ -156,7 +168,7 @@ impl Error {
     pub fn may_pass(&self) -> bool {
         match self {
             Self::Lost { .. } | Self::Functions { .. } | Self::Server { .. } => true,
-            Self::Refused { code, .. } => crate::error_class::passes(code),
+            Self::Refused { code, .. } => fault_of(code) != Fault::Final,
             Self::Shared { source, .. } => source.may_pass(),
             _ => false,
         }

@@ -22,7 +22,9 @@ pub(crate) enum Fault {
     Moving,
     /// The server is not the one that takes writes, or no longer.
     Elsewhere,
-    /// Anything else: the same call would fail again.
+    /// The server takes no such call now.
+    Passing,
+    /// The same call would fail again.
     Final,
 }
 
@@ -57,81 +59,32 @@ pub(crate) fn next(fault: Fault, repeats: bool, failed: u32, since: Duration, li
     }
 }
 
-/// The first words of answers: what they mean, whether they may pass, and what to do.
-const WORDS: &[(&str, Fault, bool, &str)] = &[
-    (
-        "MISCONF",
-        Fault::Final,
-        true,
-        "the server cannot write to its disk, so it takes no writes: make room or mend the disk (`INFO persistence`)",
-    ),
-    (
-        "READONLY",
-        Fault::Elsewhere,
-        true,
-        "it is a replica now: the next call looks for the master; give all addresses, or connect by Sentinel",
-    ),
-    ("LOADING", Fault::Final, true, "the server has started and reads its data: it takes calls once it is done"),
-    (
-        "BUSY",
-        Fault::Final,
-        true,
-        "somebody's script or function runs for too long: end it with SCRIPT KILL or FUNCTION KILL",
-    ),
-    (
-        "OOM",
-        Fault::Final,
-        true,
-        "the server has no memory left: raise `maxmemory`, or let workers go on, since claims and ends are taken",
-    ),
-    ("NOAUTH", Fault::Final, false, "give a user and a password in the address: redis://user:password@host"),
-    ("WRONGPASS", Fault::Final, false, "correct the user or the password of the address"),
-    (
-        "NOPERM",
-        Fault::Final,
-        false,
-        "give this user the rights to the commands and keys of the queue, by ACL SETUSER: see the page `operating`",
-    ),
-    ("TRYAGAIN", Fault::Moving, true, "the slot of the queue moves to another node: call again once it has arrived"),
-    ("MOVED", Fault::Redirected, true, "the slot of the queue moves to and fro: look at `redis-cli --cluster check`"),
-    ("ASK", Fault::Redirected, true, "the slot of the queue moves to and fro: look at `redis-cli --cluster check`"),
-    (
-        "CLUSTERDOWN",
-        Fault::Elsewhere,
-        true,
-        "a slot of the cluster has no node: look at `redis-cli --cluster check`, and bring back the node",
-    ),
-    ("MASTERDOWN", Fault::Elsewhere, true, "it is a replica without its master: bring back the master"),
-    (
-        "NOREPLICAS",
-        Fault::Final,
-        true,
-        "too few replicas follow (`min-replicas-to-write`): bring them back, or lower that setting",
-    ),
-    (
-        "CROSSSLOT",
-        Fault::Final,
-        false,
-        "these queues are in several slots: give all of them one tag (`RedisOptions::tag`)",
-    ),
-    (
-        "WRONGTYPE",
-        Fault::Final,
-        false,
-        "another program writes to the keys of the queue: take another prefix (`RedisOptions::prefix`)",
-    ),
+/// The first words of answers, what they mean, and what to do.
+const WORDS: [(&str, Fault, &str); 16] = [
+    ("MISCONF", Fault::Passing, "the server cannot write to its disk: make room, or mend it (`INFO persistence`)"),
+    ("READONLY", Fault::Elsewhere, "it is a replica now: give all addresses, or connect by Sentinel"),
+    ("LOADING", Fault::Passing, "the server has started and reads its data: it takes calls once it is done"),
+    ("BUSY", Fault::Passing, "a script or function of somebody runs too long: SCRIPT KILL or FUNCTION KILL ends it"),
+    ("OOM", Fault::Passing, "raise `maxmemory`, or let workers go on: claims and ends are taken all the same"),
+    ("NOAUTH", Fault::Final, "give a user and a password in the address: redis://user:password@host"),
+    ("WRONGPASS", Fault::Final, "correct the user or the password of the address"),
+    ("NOPERM", Fault::Final, "give this user the commands and keys of the queue, by ACL SETUSER"),
+    ("TRYAGAIN", Fault::Moving, "the slot of the queue moves to another node: call again once it has arrived"),
+    ("MOVED", Fault::Redirected, "the slot of the queue moves to and fro: look at `redis-cli --cluster check`"),
+    ("ASK", Fault::Redirected, "the slot of the queue moves to and fro: look at `redis-cli --cluster check`"),
+    ("CLUSTERDOWN", Fault::Elsewhere, "bring back the nodes that `redis-cli --cluster check` misses"),
+    ("MASTERDOWN", Fault::Elsewhere, "it is a replica without its master: bring back the master"),
+    ("NOREPLICAS", Fault::Passing, "bring back its replicas, or lower `min-replicas-to-write`"),
+    ("CROSSSLOT", Fault::Final, "these queues are in several slots: give all of them one tag (`RedisOptions::tag`)"),
+    ("WRONGTYPE", Fault::Final, "another program writes to these keys: take another `RedisOptions::prefix`"),
 ];
 
-fn word(code: &str) -> Option<&'static (&'static str, Fault, bool, &'static str)> {
+fn word(code: &str) -> Option<&'static (&'static str, Fault, &'static str)> {
     WORDS.iter().find(|(word, ..)| *word == code)
 }
 
 pub(crate) fn fault_of(code: &str) -> Fault {
-    word(code).map_or(Fault::Final, |(_, fault, ..)| *fault)
-}
-
-pub(crate) fn passes(code: &str) -> bool {
-    word(code).is_some_and(|(_, _, passes, _)| *passes)
+    word(code).map_or(Fault::Final, |(_, fault, _)| *fault)
 }
 
 /// What to do about an answer of the server itself. `None`: it is one of a function.
@@ -158,6 +111,28 @@ pub(crate) fn lacks_function(code: &str, text: &str) -> bool {
     code == "ERR" && text.starts_with("Function not found")
 }
 
+/// The parts of an error of a function: its queue, a detail and a hint (empty if there is none), and
+/// the sentence.
+pub(crate) fn parts(text: &str) -> [Box<str>; 4] {
+    let mut words = text.splitn(4, ' ');
+    let mut next = || words.next().unwrap_or_default();
+    let coded = [next(), next(), next()].map(|word| if word == "-" { "".into() } else { decoded(word).into() });
+    let [queue, detail, hint] = coded;
+    [queue, detail, hint, next().into()]
+}
+
+/// Reads a word in which `%` and two digits stand for a byte, and a single one for nothing.
+fn decoded(word: &str) -> String {
+    let mut rest = word.split('%');
+    let mut bytes = rest.next().unwrap_or_default().as_bytes().to_vec();
+    for part in rest {
+        let byte = part.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.extend(byte);
+        bytes.extend(part.get(2..).unwrap_or_default().as_bytes());
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,6 +147,7 @@ mod tests {
             (Fault::Redirected, false, Step::Follow, 16),
             (Fault::Elsewhere, false, Step::LookAgain, 2),
             (Fault::Final, true, Step::Fail, 1),
+            (Fault::Passing, true, Step::Fail, 1),
         ] {
             assert_eq!(next(fault, repeats, 1, no_time, limit), first, "{fault:?}");
             assert_eq!(next(fault, repeats, last, no_time, limit), Step::Fail, "{fault:?}");
@@ -184,11 +160,19 @@ mod tests {
     #[test]
     fn each_word_has_a_meaning_and_a_cure() {
         assert_eq!(["TRYAGAIN", "READONLY", "OOM", "WQ001"].map(fault_of), {
-            [Fault::Moving, Fault::Elsewhere, Fault::Final, Fault::Final]
+            [Fault::Moving, Fault::Elsewhere, Fault::Passing, Fault::Final]
         });
-        assert_eq!(["OOM", "LOADING", "NOPERM", "ERR"].map(passes), [true, true, false, false]);
         assert!(advice("WQ001", "queue - -").is_none() && advice("ERR", "any other").is_some());
         assert!(advice("ERR", "max number of clients reached").unwrap().contains("maxclients"));
         assert!(lacks_function("ERR", "Function not found") && !lacks_function("ERR", "value is not an integer"));
+    }
+
+    #[test]
+    fn the_words_of_a_function_are_read_back() {
+        let read = |text: &str| parts(text).map(String::from);
+        assert_eq!(read("mail j%201 - waterline: no such job"), ["mail", "j 1", "", "waterline: no such job"]);
+        assert_eq!(read("%C3%A9 %2D %"), ["é", "-", "", ""]);
+        assert_eq!(read(""), [""; 4]);
+        assert_eq!([decoded("a%zz%4"), decoded("%é")], ["a", ""]);
     }
 }

@@ -3,60 +3,60 @@
 use crate::connection::{Connection, command};
 use crate::error::Error;
 use redis::Value;
-use std::fmt;
 
-/// The version of the functions. Those of the same first number serve older programs, too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// The version of functions, and the oldest version of a program that they serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
-    major: u32,
-    minor: u32,
+    pub(crate) found: i64,
+    pub(crate) serves: i64,
 }
 
 /// The version of the functions that this program brings: as `wl_version` says.
-pub(crate) const OWN: Version = Version { major: 1, minor: 0 };
+pub(crate) const NEWEST: i64 = 1;
 
-/// The text of the library.
-const LIBRARY: &str = concat!(include_str!("library/placeholder.lua"));
+/// The text of the library: a first file, and others whose names are their own, in their order.
+const FIRST: &str = include_str!("library/placeholder.lua");
+const FILES: [&str; 0] = [];
 
 /// How often another process may migrate the same server between two steps of this one.
 const ATTEMPTS: u32 = 16;
 
 impl Version {
-    /// Reads the answer of `wl_version`: two numbers, or one text with a dot between them.
+    /// Reads the answer of `wl_version`.
     pub(crate) fn of(answer: &Value) -> Option<Self> {
-        match answer {
-            Value::Array(parts) => match parts.as_slice() {
-                [Value::Int(major), Value::Int(minor)] => {
-                    Some(Self { major: u32::try_from(*major).ok()?, minor: u32::try_from(*minor).ok()? })
-                }
-                _ => None,
-            },
-            Value::BulkString(text) => {
-                let (major, minor) = std::str::from_utf8(text).ok()?.split_once('.')?;
-                Some(Self { major: major.parse().ok()?, minor: minor.parse().ok()? })
-            }
-            _ => None,
-        }
+        let Value::Array(parts) = answer else { return None };
+        let [Value::Int(found), Value::Int(serves)] = parts[..] else { return None };
+        Some(Self { found, serves })
     }
 
-    /// Refuses functions that no longer serve this program.
+    /// Refuses functions of a newer version that do not serve this program.
     pub(crate) fn check(self, server: &str) -> Result<(), Error> {
-        if self.major <= OWN.major {
-            return Ok(());
+        if self.found > NEWEST && self.serves > NEWEST {
+            return Err(Error::NewerFunctions { server: server.to_owned(), found: self.found, known: NEWEST });
         }
-        Err(Error::NewerFunctions { server: server.to_owned(), found: self.to_string(), known: OWN.to_string() })
-    }
-
-    /// True if they have all that this program calls.
-    pub(crate) fn serves(found: Option<Self>) -> bool {
-        found.is_some_and(|found| found >= OWN && found.major == OWN.major)
+        Ok(())
     }
 }
 
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.major, self.minor)
+/// Joins the files into one text. A chunk of Lua has room for 200 names, so each file is in a block of
+/// its own, but for the names at its begin that later files use: lines of `local` without a value.
+fn joined(first: &str, files: &[&str]) -> String {
+    let mut all = first.to_owned();
+    for file in files {
+        let (mut has_names, mut has_begun) = (false, false);
+        for line in file.lines() {
+            if !has_begun {
+                has_names |= line.starts_with("local ") && !line.contains('=') && !line.contains("function");
+                let is_code = ["local", "redis", "define"].iter().any(|word| line.starts_with(word));
+                has_begun = if has_names { line.is_empty() } else { is_code };
+                all.push_str(if has_begun { "do\n" } else { "" });
+            }
+            all.push_str(line);
+            all.push('\n');
+        }
+        all.push_str("end\n");
     }
+    all
 }
 
 /// Loads the functions, unless the same or newer ones are there. All who do so write this key, so that
@@ -66,13 +66,13 @@ pub(crate) fn migrate(connection: &mut Connection, key: &str) -> Result<(), Erro
     for _ in 0..ATTEMPTS {
         connection.order(&command("WATCH", &[key]))?;
         let found = connection.look_for_functions()?;
-        if found.is_some_and(|found| found >= OWN) {
+        if found.is_some_and(|version| version.found >= NEWEST) {
             connection.order(&command("UNWATCH", &[]))?;
             return Ok(());
         }
         connection.order(&command("MULTI", &[]))?;
         connection.order(&command("INCR", &[key]))?;
-        connection.order(&command("FUNCTION", &["LOAD", "REPLACE", LIBRARY]))?;
+        connection.order(&command("FUNCTION", &["LOAD", "REPLACE", &joined(FIRST, &FILES)]))?;
         match connection.order(&command("EXEC", &[]))? {
             Value::Array(answers) => {
                 let failed = answers.into_iter().find_map(|answer| answer.extract_error().err());
@@ -91,17 +91,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_newer_first_number_is_refused_and_an_older_version_does_not_serve() {
-        let version = |major, minor| Version { major, minor };
-        let text = |text: &str| Version::of(&Value::BulkString(text.into()));
-        assert_eq!(Version::of(&Value::Array(vec![Value::Int(2), Value::Int(10)])), Some(version(2, 10)));
-        assert_eq!((text("2.10"), text("2"), text("x.1")), (Some(version(2, 10)), None, None));
+    fn functions_that_no_longer_serve_this_program_are_refused() {
+        let version = |found, serves| Version { found, serves };
+        assert_eq!(Version::of(&Value::Array(vec![Value::Int(2), Value::Int(1)])), Some(version(2, 1)));
         assert_eq!([Version::of(&Value::Int(2)), Version::of(&Value::Array(vec![]))], [None, None]);
-        let (older, newer, next) = (version(0, 9), version(OWN.major, OWN.minor + 1), version(OWN.major + 1, 0));
-        assert_eq!([None, Some(older), Some(OWN), Some(newer), Some(next)].map(Version::serves), {
-            [false, false, true, true, false]
-        });
-        assert!(older.check("h").is_ok() && newer.check("h").is_ok());
-        assert!(matches!(next.check("h"), Err(Error::NewerFunctions { .. })));
+        let refused = [version(NEWEST + 1, NEWEST + 1), version(NEWEST + 9, NEWEST + 2)];
+        let taken = [version(NEWEST - 1, 0), version(NEWEST, NEWEST), version(NEWEST + 9, NEWEST)];
+        assert!(refused.iter().all(|version| version.check("h").is_err()));
+        assert!(taken.iter().all(|version| version.check("h").is_ok()));
+    }
+
+    #[test]
+    fn each_file_is_a_block_behind_the_names_that_others_use() {
+        let files = ["-- a\n\nlocal x, y\nlocal z\n\nx = 1\n", "-- b\n\nlocal v = x\n", "define(1)\n"];
+        let text =
+            "first\n-- a\n\nlocal x, y\nlocal z\ndo\n\nx = 1\nend\n-- b\n\ndo\nlocal v = x\nend\ndo\ndefine(1)\nend\n";
+        assert_eq!(joined("first\n", &files), text);
     }
 }

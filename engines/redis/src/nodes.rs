@@ -28,7 +28,7 @@ pub(crate) enum How {
 #[derive(Debug)]
 pub(crate) struct Nodes {
     how: How,
-    dial: Dial,
+    pub(crate) dial: Dial,
     pool: Pool<Connection>,
     map: Mutex<Map>,
     /// Changes of the map.
@@ -64,10 +64,6 @@ impl Nodes {
 
     pub(crate) fn is_cluster(&self) -> bool {
         matches!(self.how, How::Cluster)
-    }
-
-    pub(crate) fn dial(&self) -> &Dial {
-        &self.dial
     }
 
     /// Returns the server of this slot.
@@ -120,7 +116,7 @@ impl Nodes {
     /// The next call looks again for the place of its queue, if there can be another one.
     pub(crate) fn doubt(&self, node: &Node) {
         self.pool.forget(Some(node));
-        if self.is_cluster() || matches!(self.how, How::Sentinel { .. }) || self.dial.infos().len() > 1 {
+        if self.is_cluster() || matches!(self.how, How::Sentinel { .. }) || self.dial.infos.len() > 1 {
             self.map.lock().doubted = Some(Arc::clone(node));
         }
     }
@@ -164,7 +160,7 @@ impl Nodes {
             self.give(connection);
             ranges
         };
-        let seeds = self.dial.infos().iter().map(|info| Arc::new(info.addr().clone()));
+        let seeds = self.dial.infos.iter().map(|info| Arc::new(info.addr().clone()));
         match &self.how {
             How::Servers => first(seeds, |node| self.dial.open(&node).map(one)),
             How::Sentinel { sentinels, name } => {
@@ -211,22 +207,14 @@ impl Nodes {
                 let read: Option<BTreeMap<_, _>> = ranges.into_iter().map(read).collect();
                 read.ok_or_else(|| Error::odd(node, "CLUSTER SLOTS has an odd range"))
             }
-            _ => Err(Error::Server {
-                server: node.to_string(),
-                what: "knows no slots".to_owned(),
-                advice: "let it join the cluster: `redis-cli --cluster create`".to_owned(),
-            }),
+            _ => Err(Error::server(node, "knows no slots", "let it join the cluster: `redis-cli --cluster create`")),
         }
     }
 }
 
 fn not_clustered(node: &Node, error: redis::RedisError) -> Error {
     if error.detail().is_some_and(|text| text.contains("cluster support disabled")) {
-        return Error::Server {
-            server: node.to_string(),
-            what: "is no node of a cluster".to_owned(),
-            advice: "connect with `RedisStore::connect`".to_owned(),
-        };
+        return Error::server(node, "is no node of a cluster", "connect with `RedisStore::connect`");
     }
     crate::connection::opening(&node.to_string(), error)
 }

@@ -46,12 +46,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts one with an append-only file, and with these settings of `redis.conf`.
+    /// Starts one with an append-only file, and with these settings of `redis.conf`. (With `everysec` a
+    /// busy disk delays its writes, so that a kill may lose some.)
     pub fn start(settings: &[(&str, &str)]) -> Self {
-        Self::start_as(
-            &[],
-            &[&[("appendonly", "yes"), ("save", ""), ("repl-diskless-sync-delay", "0")], settings].concat(),
-        )
+        let standard =
+            [("appendonly", "yes"), ("appendfsync", "always"), ("save", ""), ("repl-diskless-sync-delay", "0")];
+        Self::start_as(&[], &[&standard, settings].concat())
     }
 
     /// Starts one with the test's functions and ours, and a store on it.
@@ -179,11 +179,11 @@ pub fn ask_at(url: &str, args: &[&str]) -> Result<Value, RedisError> {
     command.query(&mut connection)
 }
 
-/// The version of the functions on a server, as a text.
-pub fn functions(version: &str) -> String {
+/// A library of this version, which serves programs from the second one on.
+pub fn functions(version: u32, serves: u32) -> String {
     format!(
         "#!lua name=waterline\nredis.register_function({{ function_name = 'wl_version', flags = {{ 'no-writes' }}, \
-         callback = function() return '{version}' end }})\nredis.register_function('wl_greet', function(keys, args) return \
-         redis.call('RPUSH', keys[26], args[2]) end)"
+         callback = function() return {{ {version}, {serves} }} end }})\nredis.register_function('wl_greet', \
+         function(keys, args) return redis.call('RPUSH', keys[26], args[2]) end)"
     )
 }

@@ -61,8 +61,10 @@ fn each_word_of_a_server_is_told_with_its_queue_and_cure() {
         assert!(text.contains("(queue \"mail\")") && text.contains("of a test") && text.contains(cure), "{text}");
         assert_eq!((error.may_pass(), error.is_unsure()), (passes, false), "{word}");
     }
-    let error = say("WQ001 mail - - waterline: there is no such queue");
-    assert!(matches!(&error, Error::Function { code, text, .. } if code == "WQ001" && text.starts_with("mail - -")));
+    let error = say("WQ002 mail j%201 - waterline: no");
+    let Error::Function { code, queue, detail, hint, message, .. } = &error else { panic!("{error:?}") };
+    let words = [code, queue, detail, hint, message].map(|word| &**word);
+    assert_eq!(words, ["WQ002", "mail", "j 1", "", "waterline: no"]);
 }
 
 #[test]
@@ -120,7 +122,7 @@ fn calls_that_replicas_do_not_confirm_in_time_are_unsure() {
 fn each_connection_greets_each_queue_once_with_the_start_of_its_server() {
     let server = Server::start(&[]);
     server.ask(&["FUNCTION", "LOAD", FUNCTIONS]);
-    server.ask(&["FUNCTION", "LOAD", &functions("1.0")]);
+    server.ask(&["FUNCTION", "LOAD", &functions(1, 1)]);
     let store = RedisStore::connect(server.url(), RedisOptions::new()).unwrap();
     let greeted = |queue: &str| {
         let head = store.place_of(queue).0;

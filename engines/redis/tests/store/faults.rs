@@ -66,12 +66,15 @@ fn a_server_that_stands_still_is_given_up_in_time() {
     store.fcall("q", "t_add", &[], false).unwrap();
     server.signal("STOP");
     let errors = [false, false].map(|repeats| store.fcall("q", "t_add", &[], repeats).unwrap_err());
-    assert!(errors[0].is_unsure(), "{errors:?}");
+    // On a slow machine the connection has idled for so long that it was asked first.
+    let was_sent = errors[0].is_unsure();
+    assert!(was_sent || matches!(errors[0], Error::Lost { .. }), "{errors:?}");
     assert!(matches!(errors[1], Error::Lost { .. }), "nothing was sent: {errors:?}");
     server.signal("CONT");
     // A late answer belongs to no other call.
     common::eventually("the server goes on", || store.fcall("q", "t_echo", &[b"x"], true).is_ok());
-    assert_eq!(store.fcall("q", "t_count", &[], true).unwrap(), Value::Int(2));
+    let counted = store.fcall("q", "t_count", &[], true).unwrap();
+    assert_eq!(counted, Value::Int(1 + i64::from(was_sent)));
 }
 
 #[test]
