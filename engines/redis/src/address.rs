@@ -1,9 +1,48 @@
 //! Addresses of servers: what may be written in a URL, and how they are shown.
 
 use crate::error::Error;
-use crate::options::Urls;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+use std::fmt;
 use std::sync::Arc;
+
+/// The addresses of servers, each as a URL.
+///
+/// `redis://user:password@host:port/database`, where all but the host may be left out, and for a
+/// Unix socket `unix:///path?db=0`. With the feature `tls`, `rediss://` is a connection over TLS.
+/// `valkey://` and `valkeys://` are the same.
+#[derive(Clone)]
+pub struct Urls(Vec<String>);
+
+impl From<&str> for Urls {
+    fn from(url: &str) -> Self {
+        Self(vec![url.to_owned()])
+    }
+}
+
+impl From<String> for Urls {
+    fn from(url: String) -> Self {
+        Self(vec![url])
+    }
+}
+
+impl<T: Into<String>> From<Vec<T>> for Urls {
+    fn from(urls: Vec<T>) -> Self {
+        Self(urls.into_iter().map(Into::into).collect())
+    }
+}
+
+impl<T: Into<String>, const N: usize> From<[T; N]> for Urls {
+    fn from(urls: [T; N]) -> Self {
+        Self(urls.into_iter().map(Into::into).collect())
+    }
+}
+
+/// Without the passwords.
+impl fmt::Debug for Urls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|url| shown(url))).finish()
+    }
+}
 
 /// One server.
 pub(crate) type Node = Arc<ConnectionAddr>;

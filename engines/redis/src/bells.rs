@@ -66,7 +66,8 @@ impl Bells {
     }
 
     /// Rings at each message on this channel until the answer is dropped. Also rings when a thread
-    /// begins to listen, and again after each loss of its connection: a message may have been missed.
+    /// begins to listen, and again after each loss of its connection: a message may have been
+    /// missed.
     pub(crate) fn listen(&self, channel: &str, slot: u16, ring: Ring) -> Result<Listening, Error> {
         let listening = {
             let mut work = self.shared.work.lock();

@@ -60,8 +60,8 @@ impl Calls {
         Self { nodes, replicas }
     }
 
-    /// Calls a function for these queues, of which there is at least one. It returns within the time
-    /// for an answer of each attempt, and a slot that is moving is awaited for that time, too.
+    /// Calls a function for these queues, of which there is at least one. It returns within the
+    /// time for an answer of each attempt, and a slot that is moving is awaited for that time, too.
     pub(crate) fn fcall(
         &self,
         queues: &[&Keys],
@@ -101,7 +101,10 @@ impl Calls {
                     (None, _) => return Err(trouble.error),
                 },
                 Step::LookAgain => {}
-                Step::Wait(time) => self.nodes.wait(time),
+                Step::Wait(time) => {
+                    self.nodes.wait(time);
+                    failed = 0;
+                }
                 Step::Fail => return Err(trouble.error),
             }
         }

@@ -1,6 +1,8 @@
-//! What a server says of itself, and whether it can keep queues. Pure: it is given the text of INFO.
+//! What a server says of itself, and whether it can keep queues. Pure: it is given the text of
+//! INFO.
 
 use crate::error::Error;
+use redis::Value;
 use std::collections::BTreeMap;
 
 /// How often a server writes its data to a disk, the best first.
@@ -117,6 +119,33 @@ impl Facts {
     }
 }
 
+/// The version of functions, and the oldest version of a program that they serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) found: i64,
+    pub(crate) serves: i64,
+}
+
+/// The version of the functions that this program brings: as `wl_version` says.
+pub(crate) const NEWEST: i64 = 1;
+
+impl Version {
+    /// Reads the answer of `wl_version`.
+    pub(crate) fn of(answer: &Value) -> Option<Self> {
+        let Value::Array(parts) = answer else { return None };
+        let [Value::Int(found), Value::Int(serves)] = parts[..] else { return None };
+        Some(Self { found, serves })
+    }
+
+    /// Refuses functions of a newer version that do not serve this program.
+    pub(crate) fn check(self, server: &str) -> Result<(), Error> {
+        if self.found > NEWEST && self.serves > NEWEST {
+            return Err(Error::NewerFunctions { server: server.to_owned(), found: self.found, known: NEWEST });
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,5 +204,16 @@ mod tests {
         }
         assert!(Persistence::Always < Persistence::None);
         assert_eq!((Facts::read(GOOD).run_id(), Facts::read(GOOD).evicts_some()), ("abc", false));
+    }
+
+    #[test]
+    fn functions_that_no_longer_serve_this_program_are_refused() {
+        let version = |found, serves| Version { found, serves };
+        assert_eq!(Version::of(&Value::Array(vec![Value::Int(2), Value::Int(1)])), Some(version(2, 1)));
+        assert_eq!([Version::of(&Value::Int(2)), Version::of(&Value::Array(vec![]))], [None, None]);
+        let refused = [version(NEWEST + 1, NEWEST + 1), version(NEWEST + 9, NEWEST + 2)];
+        let taken = [version(NEWEST - 1, 0), version(NEWEST, NEWEST), version(NEWEST + 9, NEWEST)];
+        assert!(refused.iter().all(|version| version.check("h").is_err()));
+        assert!(taken.iter().all(|version| version.check("h").is_ok()));
     }
 }

@@ -1,12 +1,13 @@
 //! A connection to one server, which was looked at before its first call.
 
 use crate::address::Node;
-use crate::checks::{Facts, SECTIONS, Wanted};
+use crate::checks::{Facts, NEWEST, SECTIONS, Version, Wanted};
 use crate::error::Error;
 use crate::error_class::{self, Fault};
 use crate::keys::Keys;
-use crate::library::{NEWEST, Version};
 use crate::options::RedisOptions;
+#[cfg(feature = "tls")]
+use redis::ConnectionAddr;
 use redis::io::tcp::TcpSettings;
 use redis::{Client, Cmd, ConnectionInfo, ErrorKind, ProtocolVersion, RedisError, ServerError, Value};
 use std::collections::BTreeSet;
@@ -57,6 +58,11 @@ impl Dial {
     /// Connects, and looks at nothing.
     pub(crate) fn raw(&self, info: ConnectionInfo) -> Result<redis::Connection, Error> {
         let at = info.addr().to_string();
+        #[cfg(feature = "tls")]
+        if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
+            // A program with two sets of cryptography has to choose one. If it has not, this one is taken.
+            _ = rustls::crypto::ring::default_provider().install_default();
+        }
         let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
         let connected = Client::open(info).and_then(|client| {
             let connection = client.get_connection_with_timeout(self.connect_timeout)?;
@@ -190,8 +196,8 @@ impl Connection {
         self.functions = None;
     }
 
-    /// Tells a queue which server this is: after another one, its numbers skip those that this one may
-    /// not have received.
+    /// Tells a queue which server this is: after another one, its numbers skip those that this one
+    /// may not have received.
     pub(crate) fn greet(&mut self, queue: &Keys, asking: bool) -> Result<(), Failure> {
         if self.greeted.contains(&queue.keys[0]) {
             return Ok(());

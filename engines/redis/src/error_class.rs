@@ -47,8 +47,8 @@ pub(crate) enum Step {
     Wait(Duration),
 }
 
-/// Decides after this many failed attempts, of which the first began so long ago. A call that
-/// `repeats` changes nothing, or nothing the second time.
+/// Decides after this many failed attempts since the last pause, for a call that began so long ago.
+/// One that `repeats` changes nothing, or nothing the second time.
 pub(crate) fn next(fault: Fault, repeats: bool, failed: u32, since: Duration, limit: Duration) -> Step {
     match fault {
         Fault::Redirected if failed < REDIRECTIONS => Step::Follow,
@@ -111,8 +111,8 @@ pub(crate) fn lacks_function(code: &str, text: &str) -> bool {
     code == "ERR" && text.starts_with("Function not found")
 }
 
-/// The parts of an error of a function: its queue, a detail and a hint (empty if there is none), and
-/// the sentence.
+/// The parts of an error of a function: its queue, a detail and a hint (empty if there is none),
+/// and the sentence.
 pub(crate) fn parts(text: &str) -> [Box<str>; 4] {
     let mut words = text.splitn(4, ' ');
     let mut next = || words.next().unwrap_or_default();

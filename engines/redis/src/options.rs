@@ -1,4 +1,4 @@
-//! The settings of a store, and its addresses.
+//! The settings of a store.
 
 use crate::error::Error;
 use std::fmt;
@@ -8,45 +8,6 @@ use std::time::Duration;
 const LONGEST_NAME: usize = 64;
 /// The longest time that a call may wait for its answer.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
-
-/// The addresses of servers, each as a URL.
-///
-/// `redis://user:password@host:port/database`, where all but the host may be left out, and for a
-/// Unix socket `unix:///path?db=0`. With the feature `tls`, `rediss://` is a connection over TLS.
-/// `valkey://` and `valkeys://` are the same.
-#[derive(Clone)]
-pub struct Urls(pub(crate) Vec<String>);
-
-impl From<&str> for Urls {
-    fn from(url: &str) -> Self {
-        Self(vec![url.to_owned()])
-    }
-}
-
-impl From<String> for Urls {
-    fn from(url: String) -> Self {
-        Self(vec![url])
-    }
-}
-
-impl<T: Into<String>> From<Vec<T>> for Urls {
-    fn from(urls: Vec<T>) -> Self {
-        Self(urls.into_iter().map(Into::into).collect())
-    }
-}
-
-impl<T: Into<String>, const N: usize> From<[T; N]> for Urls {
-    fn from(urls: [T; N]) -> Self {
-        Self(urls.into_iter().map(Into::into).collect())
-    }
-}
-
-/// Without the passwords.
-impl fmt::Debug for Urls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|url| crate::address::shown(url))).finish()
-    }
-}
 
 /// The settings of a [`RedisStore`](crate::RedisStore).
 ///
@@ -96,9 +57,9 @@ impl RedisOptions {
         self
     }
 
-    /// Puts all queues of this store into one slot of a cluster, so that one push may go into several
-    /// of them. 1 to 64 bytes, without braces. Default: none; each queue has a slot of its own, so
-    /// that the nodes share the work.
+    /// Puts all queues of this store into one slot of a cluster, so that one push may go into
+    /// several of them. 1 to 64 bytes, without braces. Default: none; each queue has a slot of its
+    /// own, so that the nodes share the work.
     ///
     /// A queue with a tag is another one than the queue of the same name without it.
     #[must_use]
@@ -107,8 +68,8 @@ impl RedisOptions {
         self
     }
 
-    /// Takes a server that has no append-only file. Default: such a server is refused, since it loses
-    /// all jobs since the last snapshot, or all of them, when it dies.
+    /// Takes a server that has no append-only file. Default: such a server is refused, since it
+    /// loses all jobs since the last snapshot, or all of them, when it dies.
     #[must_use]
     pub fn allow_loss(mut self) -> Self {
         self.allow_loss = true;
@@ -119,8 +80,8 @@ impl RedisOptions {
     /// most. Default: none is waited for.
     ///
     /// If fewer have confirmed it, the call is the error [`Unsure`](Error::Unsure). If all replicas
-    /// that may take over are among them, a failover loses nothing that was acknowledged. At least 1
-    /// replica and 1 ms; `WAIT` is the command.
+    /// that may take over are among them, a failover loses nothing that was acknowledged. At least
+    /// 1 replica and 1 ms; `WAIT` is the command.
     #[must_use]
     pub fn replicas(mut self, count: usize, timeout: Duration) -> Self {
         self.replicas = Some((count, timeout));
@@ -144,8 +105,8 @@ impl RedisOptions {
 
     /// Sets how long a connection may idle before it is closed. Default: 60 s.
     ///
-    /// The next call that ends closes it. A process has one connection for each call at the same time,
-    /// and one that listens while a worker waits.
+    /// The next call that ends closes it. A process has one connection for each call at the same
+    /// time, and one that listens while a worker waits.
     #[must_use]
     pub fn close_idle_after(mut self, time: Duration) -> Self {
         self.idle = time;
@@ -153,16 +114,16 @@ impl RedisOptions {
     }
 
     /// Sets the user and the password for the servers. Default: those of the addresses. With
-    /// [`sentinel`](crate::RedisStore::sentinel) those of the addresses are for the Sentinels alone.
-    /// An empty user is the default one.
+    /// [`sentinel`](crate::RedisStore::sentinel) those of the addresses are for the Sentinels
+    /// alone. An empty user is the default one.
     #[must_use]
     pub fn login(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.login = Some((user.into(), password.into()));
         self
     }
 
-    /// Sets the text that names this process in the queue. Default: the number of the process and the
-    /// name of the host.
+    /// Sets the text that names this process in the queue. Default: the number of the process and
+    /// the name of the host.
     #[must_use]
     pub fn holder(mut self, holder: impl Into<String>) -> Self {
         self.holder = holder.into();

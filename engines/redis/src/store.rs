@@ -1,6 +1,6 @@
 //! The servers that keep queues, and what can be asked of them.
 
-use crate::address::{self, Node};
+use crate::address::{self, Node, Urls};
 use crate::bells::{Bells, Listening};
 use crate::calls::{Arg, Calls, Effect};
 use crate::checks::{Persistence, Wanted};
@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::keys::{self, Keys, slot_of};
 use crate::library;
 use crate::nodes::{How, Nodes};
-use crate::options::{RedisOptions, Urls};
+use crate::options::RedisOptions;
 use redis::{ConnectionInfo, RedisConnectionInfo, Value};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -42,25 +42,26 @@ struct Shared {
 }
 
 impl RedisStore {
-    /// Connects to a server. Of several addresses, the one that is the master is taken, also after a
-    /// failover.
+    /// Connects to a server. Of several addresses, the one that is the master is taken, also after
+    /// a failover.
     ///
     /// Each new connection looks at its server, and refuses one that cannot keep queues: each error
-    /// says what to do. A server with `maxmemory-policy volatile-*` is taken, with a line in the log.
+    /// says what to do. A server with `maxmemory-policy volatile-*` is taken, with a line in the
+    /// log.
     ///
     /// # Errors
-    /// [`Error::Config`] for a bad address or setting; [`Error::Server`] for a server before Redis 7.0,
-    /// one without an append-only file (unless [`allow_loss`](RedisOptions::allow_loss)), one that
-    /// evicts keys (`allkeys-*`), a replica, and a node of a cluster; [`Error::NewerFunctions`] if its
-    /// functions no longer serve this program; [`Error::Refused`] for a wrong password or missing
-    /// rights; [`Error::Lost`] if it cannot be reached.
+    /// [`Error::Config`] for a bad address or setting; [`Error::Server`] for a server before Redis
+    /// 7.0, one without an append-only file (unless [`allow_loss`](RedisOptions::allow_loss)), one
+    /// that evicts keys (`allkeys-*`), a replica, and a node of a cluster;
+    /// [`Error::NewerFunctions`] if its functions no longer serve this program; [`Error::Refused`]
+    /// for a wrong password or missing rights; [`Error::Lost`] if it cannot be reached.
     pub fn connect(urls: impl Into<Urls>, options: RedisOptions) -> Result<Self, Error> {
         let infos = address::read(&urls.into())?;
         Self::open(How::Servers, infos, options)
     }
 
-    /// Connects to the master of this name, for which the Sentinels at these addresses are asked: now,
-    /// and again after each loss.
+    /// Connects to the master of this name, for which the Sentinels at these addresses are asked:
+    /// now, and again after each loss.
     ///
     /// The user and the password in the addresses are those for the Sentinels, and those for the
     /// servers are [`login`](RedisOptions::login). The number of the database is that of the first
@@ -80,7 +81,8 @@ impl RedisStore {
         Self::open(How::Sentinel { sentinels, name: name.to_owned() }, vec![servers], options)
     }
 
-    /// Connects to a cluster. The addresses are those of some of its nodes, which tell those of all.
+    /// Connects to a cluster. The addresses are those of some of its nodes, which tell those of
+    /// all.
     ///
     /// Each queue is on one node, in the slot of its name or of the [`tag`](RedisOptions::tag). If
     /// that moves, its calls follow.
@@ -109,20 +111,22 @@ impl RedisStore {
     /// Loads the functions of this crate on each master, or replaces older ones.
     ///
     /// Many processes may call it at once. An older program never replaces the functions of a newer
-    /// one. Programs of the version before go on, since new functions of the same first number serve
-    /// them, too. So a rolling deployment calls it first, with its first new process.
+    /// one. Programs of the version before go on, since new functions of the same first number
+    /// serve them, too. So a rolling deployment calls it first, with its first new process.
     ///
-    /// It is called again after `FUNCTION FLUSH`, and after a node without them has joined a cluster.
+    /// It is called again after `FUNCTION FLUSH`, and after a node without them has joined a
+    /// cluster.
     ///
     /// # Errors
-    /// [`Error::NewerFunctions`] if a newer program has loaded functions that no longer serve this one;
-    /// [`Error::Refused`] without the right to `FUNCTION`, `WATCH`, `MULTI` and `INCR`, or if the
-    /// server has no memory left; [`Error::Lost`] if a master cannot be reached.
+    /// [`Error::NewerFunctions`] if a newer program has loaded functions that no longer serve this
+    /// one; [`Error::Refused`] without the right to `FUNCTION`, `WATCH`, `MULTI` and `INCR`, or if
+    /// the server has no memory left; [`Error::Lost`] if a master cannot be reached.
     pub fn migrate(&self) -> Result<(), Error> {
         let prefix = &self.shared.options.prefix;
         let clustered = self.shared.calls.nodes.is_cluster();
         let loaded = self.each_master(|connection, slot| {
-            // All who migrate a node of a cluster write the same key, which has to be one of its own.
+            // All who migrate a node of a cluster write the same key, which has to be one of its
+            // own.
             let mut keys = (0..u32::MAX).map(|number| format!("{prefix}:{{functions{number}}}"));
             let key = keys.find(|key| !clustered || slot_of(key) == slot).unwrap_or_default();
             library::migrate(connection, &key)
@@ -132,7 +136,8 @@ impl RedisStore {
         loaded
     }
 
-    /// Returns how often the server writes its data to a disk. Of several masters, that of the worst.
+    /// Returns how often the server writes its data to a disk. Of several masters, that of the
+    /// worst.
     ///
     /// A server that keeps `CONFIG GET` to itself says only whether it has an append-only file.
     ///

@@ -1,6 +1,7 @@
 //! A cluster of three nodes without replicas.
 
 use super::{FUNCTIONS, Server};
+use std::time::{Duration, Instant};
 use waterline_redis::{RedisOptions, RedisStore, redis};
 
 pub struct Cluster {
@@ -21,7 +22,6 @@ impl Cluster {
         let cluster = Self { nodes: (0..3).map(|_| Self::node()).collect() };
         for (node, slots) in cluster.nodes.iter().zip([("0", "5460"), ("5461", "10922"), ("10923", "16383")]) {
             node.ask(&["CLUSTER", "ADDSLOTSRANGE", slots.0, slots.1]);
-            node.ask(&["CLUSTER", "MEET", "127.0.0.1", &cluster.nodes[0].port().to_string()]);
         }
         cluster.wait();
         cluster
@@ -29,20 +29,25 @@ impl Cluster {
 
     /// A node that belongs to no cluster yet.
     pub fn node() -> Server {
-        Server::start(&[("cluster-enabled", "yes"), ("cluster-node-timeout", "2000")])
+        Server::start(&[("cluster-enabled", "yes"), ("cluster-node-timeout", "15000")])
     }
 
     /// Lets another node join, without slots.
     pub fn join(&mut self) {
-        let node = Self::node();
-        node.ask(&["CLUSTER", "MEET", "127.0.0.1", &self.nodes[0].port().to_string()]);
-        self.nodes.push(node);
+        self.nodes.push(Self::node());
         self.wait();
     }
 
-    /// Waits until all nodes know all others.
+    /// Lets all nodes meet the first one, and waits until they know all others. (On a slow machine a
+    /// meeting may come to nothing, so they meet again.)
     fn wait(&self) {
+        let first = self.nodes[0].port().to_string();
+        let mut met = None;
         common::eventually("the nodes know each other", || {
+            if met.is_none_or(|met: Instant| met.elapsed() > Duration::from_secs(3)) {
+                met = Some(Instant::now());
+                self.nodes[1..].iter().for_each(|node| _ = node.ask(&["CLUSTER", "MEET", "127.0.0.1", &first]));
+            }
             self.nodes.iter().all(|node| {
                 let info = node.text(&["CLUSTER", "INFO"]);
                 let knows = |line: &str| info.lines().any(|other| other.trim_end() == line);

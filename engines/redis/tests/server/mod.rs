@@ -46,8 +46,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts one with an append-only file, and with these settings of `redis.conf`. (With `everysec` a
-    /// busy disk delays its writes, so that a kill may lose some.)
+    /// Starts one with an append-only file, and with these settings of `redis.conf`. (With
+    /// `everysec` a busy disk delays its writes, so that a kill may lose some.)
     pub fn start(settings: &[(&str, &str)]) -> Self {
         let standard =
             [("appendonly", "yes"), ("appendfsync", "always"), ("save", ""), ("repl-diskless-sync-delay", "0")];

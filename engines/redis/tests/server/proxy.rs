@@ -83,7 +83,8 @@ impl Shared {
                     match asks.then(|| shared.fate(&bytes[..count])).flatten() {
                         Some(Fate::Cut) => break,
                         Some(Fate::CutAnswer) => {
-                            // Nothing of the answer comes through, and the server has it all the same.
+                            // Nothing of the answer comes through, and the server has it all the
+                            // same.
                             _ = from.shutdown(Shutdown::Write);
                             _ = to.write_all(&bytes[..count]);
                             return;

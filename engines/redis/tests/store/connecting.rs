@@ -120,3 +120,12 @@ fn what_is_no_redis_server_or_says_nothing_is_an_error_in_time() {
     let (error, _) = refusal(RedisStore::connect(url, RedisOptions::new().connect_timeout(Duration::from_millis(50))));
     assert!(matches!(error, Error::Lost { .. }), "{error:?}");
 }
+
+#[cfg(feature = "tls")]
+#[test]
+fn a_server_without_tls_is_an_error_in_time() {
+    let server = Server::start(&[]);
+    let options = RedisOptions::new().connect_timeout(Duration::from_secs(2));
+    let (error, text) = refusal(RedisStore::connect(server.url().replace("redis:", "rediss:"), options));
+    assert!(matches!(error, Error::Lost { .. }) && text.contains(&server.port().to_string()), "{error:?}");
+}
