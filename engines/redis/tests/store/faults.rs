@@ -2,7 +2,7 @@
 
 use crate::server::proxy::{Fate, Proxy};
 use crate::server::{FUNCTIONS, Server};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use waterline_redis::redis::Value;
 use waterline_redis::{Error, RedisOptions, RedisStore};
 
@@ -47,8 +47,13 @@ fn a_dead_server_is_an_error_in_time_and_the_same_store_goes_on_after_it() {
     let add = || store.fcall("mail", "t_add", &[], false);
     for round in 1..=3 {
         assert_eq!(add().unwrap(), Value::Int(round));
+        std::thread::scope(|scope| {
+            let reads = || (0..50).for_each(|_| _ = store.fcall("mail", "t_count", &[], true).unwrap());
+            (0..4).for_each(|_| _ = scope.spawn(reads));
+        });
         server.kill();
-        // The idle connection may look alive, so its first call may have come through.
+        // The idle connections may look alive, so the first call may have come through. It is the
+        // last one.
         let error = add().unwrap_err();
         assert!(error.is_unsure() || matches!(error, Error::Lost { .. }), "{error:?}");
         let error = add().unwrap_err();
@@ -57,6 +62,12 @@ fn a_dead_server_is_an_error_in_time_and_the_same_store_goes_on_after_it() {
         server.start_again();
     }
     assert_eq!(add().unwrap(), Value::Int(4), "an append-only file keeps what was acknowledged");
+    // A connection that has idled for a second is asked first.
+    let idles = Instant::now();
+    server.kill();
+    server.start_again();
+    common::eventually("a second has passed", || idles.elapsed() > Duration::from_secs(1));
+    assert_eq!(add().unwrap(), Value::Int(5));
 }
 
 #[test]
