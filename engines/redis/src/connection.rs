@@ -60,7 +60,8 @@ impl Dial {
         let at = info.addr().to_string();
         #[cfg(feature = "tls")]
         if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
-            // A program with two sets of cryptography has to choose one. If it has not, this one is taken.
+            // A program with two sets of cryptography has to choose one. If it has not, this one is
+            // taken.
             _ = rustls::crypto::ring::default_provider().install_default();
         }
         let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));

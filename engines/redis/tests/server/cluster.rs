@@ -38,8 +38,8 @@ impl Cluster {
         self.wait();
     }
 
-    /// Lets all nodes meet the first one, and waits until they know all others. (On a slow machine a
-    /// meeting may come to nothing, so they meet again.)
+    /// Lets all nodes meet the first one, and waits until they know all others. (On a slow machine
+    /// a meeting may come to nothing, so they meet again.)
     fn wait(&self) {
         let first = self.nodes[0].port().to_string();
         let mut met = None;
