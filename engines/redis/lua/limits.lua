@@ -1,0 +1,172 @@
+-- Limits: how many jobs of a key, a kind or a queue run at once, and the tokens of rates.
+--
+-- `use` has for `k` and a key, or `t` and a kind, how many of its jobs run, and for `b` and a limit
+-- its tokens. `turn` has the limits that may have a place for a job that they hold, and `refill`
+-- when the tokens for the next one are there.
+
+local bounds_of, limits_for, taken_of, bucket_of, tokens_at, take_tokens, take_places, leave_places, full_limit,
+    call_again, called, count_running
+
+-- The bounds of a limit: its own, or those of each key.
+function bounds_of(q, name) return q.o.limits[name] or name:byte() == 107 and q.o.limits.e or nil end
+
+-- The limits of a job, beside that of the queue.
+function limits_for(q, j)
+    local o, names = q.o, {}
+    if j.key and (o.e_limits or o.k_limits) and bounds_of(q, 'k' .. j.key) then names[1] = 'k' .. j.key end
+    if o.t_limits and o.limits['t' .. j.kind] then names[#names + 1] = 't' .. j.kind end
+    return names
+end
+
+function taken_of(q, name)
+    if name == 'q' then return call('ZCARD', q.k[RUN]) end
+    return tonumber(call('HGET', q.k[USE], name) or 0)
+end
+
+-- The tokens of a rate as they are now, in parts.
+function bucket_of(q, name, limit)
+    local value = call('HGET', q.k[USE], 'b' .. name)
+    if not value then return limit.burst * limit.unit end
+    local level, unit, per, since = unstruct('>dddd', value)
+    if per ~= limit.per then
+        -- The rate has changed since. Whole tokens stay.
+        level = floor(level / unit) * limit.unit
+    elseif unit ~= limit.unit then
+        level = floor(level * limit.unit / unit)
+    end
+    if since > q.now then
+        -- The clock was set back: tokens come from now on.
+        since = q.now
+        if q.writes then call('HSET', q.k[USE], 'b' .. name, pack('>dddd', level, limit.unit, limit.per, since)) end
+    end
+    return min(level + (q.now - since) * limit.gain, limit.burst * limit.unit + limit.gain - 1)
+end
+
+-- When a rate has the tokens for a job of this cost. One above a full bucket needs a full one, and
+-- leaves a debt.
+function tokens_at(q, name, limit, cost)
+    local missing = max(min(cost, limit.burst) * limit.unit - bucket_of(q, name, limit), 0)
+    return q.now + min(math.ceil(missing / limit.gain), LATEST)
+end
+
+function take_tokens(q, name, limit, cost)
+    call('HSET', q.k[USE], 'b' .. name, pack('>dddd', bucket_of(q, name, limit) - cost * limit.unit, limit.unit,
+        limit.per, q.now))
+end
+
+-- A job takes its places, and leaves them. Jobs of kinds are counted if a limit bounds them.
+function take_places(q, j)
+    local k = q.k[USE]
+    if j.key and not j.kcount then
+        j.kcount = true
+        call('HINCRBY', k, 'k' .. j.key, 1)
+    end
+    if q.o.counts_kinds and not j.tcount then
+        j.tcount = true
+        call('HINCRBY', k, 't' .. j.kind, 1)
+    end
+end
+
+-- Calls the first held job of a limit, if it has one, unless it stands there already.
+local function ring_limit(q, name)
+    local line_ = line_of(name)
+    if first_in(q, line_, line_) then
+        call('ZADD', q.k[TURN], 'NX', next_number(q), name)
+        q.freed = true
+    end
+end
+
+function leave_places(q, j)
+    local k = q.k[USE]
+    for _, name in ipairs({ j.kcount and 'k' .. j.key or '', j.tcount and 't' .. j.kind or '' }) do
+        if name ~= '' then
+            if call('HINCRBY', k, name, -1) <= 0 then call('HDEL', k, name) end
+            if q.o.limited then ring_limit(q, name) end
+        end
+    end
+    j.kcount, j.tcount = nil, nil
+end
+
+-- Whether the limits of a job have a place and tokens for it: the first one that has not. `own` is
+-- the line in which it stands: behind the waiters of another limit it does not overtake them.
+-- `awaited`: the limits of whose tokens an earlier job waits in this call.
+function full_limit(q, j, own, awaited)
+    local full
+    for _, name in ipairs(limits_for(q, j)) do
+        local limit = bounds_of(q, name)
+        local is_full = limit.at_once and taken_of(q, name) >= limit.at_once
+        if not is_full and own ~= name and name:byte() == 116 and j.at <= q.now then
+            -- Keys take turns, so who comes later stands behind those that wait.
+            for prio = 0, j.prio do is_full = is_full or #heads(q, name, prio, 1) > 0 end
+            if is_full then
+                call('ZADD', q.k[TURN], 'NX', next_number(q), name)
+                q.freed = true
+            end
+        end
+        if not is_full and limit.count and (awaited[name] or tokens_at(q, name, limit, j.cost or 1) > q.now) then
+            -- A cheaper job does not overtake one that waits for tokens.
+            awaited[name] = true
+            is_full = true
+        end
+        if is_full then full = full or name end
+    end
+    return full
+end
+
+-- Notes when a limit with held jobs is to be looked at again: now, when it has the tokens for the
+-- first one, or (null) when one of its jobs ends.
+function call_again(q, name)
+    local k, limit = q.k, bounds_of(q, name)
+    local first
+    for prio = 0, 3 do first = first or heads(q, name, prio, 1)[1] end
+    call('ZREM', k[TURN], name)
+    if not first or limit and limit.at_once and taken_of(q, name) >= limit.at_once then return end
+    if limit and limit.count then
+        local _, n = parsed(entry_in(first))
+        local j = load(q, n)
+        local at = tokens_at(q, name, limit, j and j.cost or 1)
+        if at > q.now then
+            call('ZADD', k[REFILL], at, name)
+            return
+        end
+    end
+    call('ZADD', k[TURN], next_number(q), name)
+end
+
+-- The limits that may have a place now, up to 64: those that were called, and those with tokens.
+function called(q)
+    local k = q.k
+    for _, name in ipairs(call('ZRANGEBYSCORE', k[REFILL], '-inf', q.now, 'LIMIT', 0, 64)) do
+        call('ZREM', k[REFILL], name)
+        call('ZADD', k[TURN], 'NX', next_number(q), name)
+    end
+    if q.r[WALK] == 1 then
+        -- The limits have changed: all that hold jobs look again, piece by piece.
+        local behind = call('HGET', k[HEAD], 'walk')
+        for _, letter in ipairs({ 'k', 't' }) do
+            if not behind or behind:sub(1, 1) <= letter then
+                local names = names_of_lines(q, letter, 64, behind and behind:sub(1, 1) == letter and behind or nil)
+                for _, name in ipairs(names) do call('ZADD', k[TURN], 'NX', next_number(q), name) end
+                if #names == 64 then
+                    call('HSET', k[HEAD], 'walk', names[64])
+                    break
+                elseif letter == 't' then
+                    call('HDEL', k[HEAD], 'walk')
+                    q.r[WALK] = 0
+                end
+            end
+        end
+    end
+    return call('ZRANGE', k[TURN], 0, 63)
+end
+
+-- Makes the running jobs count that began before there was a limit for them.
+function count_running(q)
+    for _, n in ipairs(call('ZRANGE', q.k[RUN], 0, -1)) do
+        local j = load(q, tonumber(n))
+        if j and (j.key and not j.kcount or q.o.counts_kinds and not j.tcount) then
+            take_places(q, j)
+            write_state(q, j)
+        end
+    end
+end
