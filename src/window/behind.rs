@@ -33,7 +33,7 @@ impl Window {
     /// without its value is [due](Self::handle_due) instead.
     ///
     /// It goes before the new jobs, which are all later ones, so the worker that has just freed its
-    /// key may take it at once. Unlike a retry it comes once, so new jobs wait for the line at most.
+    /// key may take it at once. Unlike a retry it comes once: new jobs wait for the line at most.
     pub fn handle_ready(&mut self, index: Index) -> bool {
         let waited = self.retries.ready(index, reach!(self));
         self.retried &= !waited;
