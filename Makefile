@@ -64,6 +64,7 @@ draw: ## Put the figures of the last comparison into the pages and the plots
 bench-engines: ## Measure the engines on a real server, as ratios to the least possible cost
 	@bash .ci/setup engines
 	cargo bench --locked -p waterline-postgres --bench ratios -- $(ARGS)
+	cargo bench --locked -p waterline-redis --bench ratios
 
 loom: ## Run the models of the threads: every order of their steps, up to a bound
 	@bash .ci/loom $(ARGS)

@@ -21,8 +21,23 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// The time limit of a test with a bug, in addition to ten times its time without one.
 const HANGS: Duration = Duration::from_secs(20);
 
-/// The crates with pure cores, which get the code that chooses a bug.
-const CRATES: [&str; 2] = ["src/lib.rs", "crates/waterline-queue/src/lib.rs"];
+/// The crates with bugs, which get the code that chooses one.
+const CRATES: [&str; 3] = ["src/lib.rs", "crates/waterline-queue/src/lib.rs", "engines/redis/src/lib.rs"];
+
+/// The other packages, which start no server, and their features.
+const OTHERS: [&str; 11] = [
+    "-p",
+    "waterline",
+    "-p",
+    "waterline-queue",
+    "-p",
+    "waterline-queue-tests",
+    "-p",
+    "waterline-tests",
+    "--no-default-features",
+    "--features",
+    "cron,metrics,sqlite,tokio",
+];
 
 /// The end of a test.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -55,13 +70,18 @@ fn write(copy: &Path, bugs: &[&Bug]) -> Result<(), String> {
 fn build(copy: &Path, target: &Path, bugs: &[&Bug]) -> Result<Programs, String> {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(copy).env("CARGO_TARGET_DIR", target).stdin(Stdio::null()).stderr(Stdio::inherit());
-    cargo.args(["test", "--locked", "--no-run", "--no-default-features", "--features", "cron,metrics,sqlite,tokio"]);
-    for package in ["waterline", "waterline-queue", "waterline-queue-tests", "waterline-tests"] {
-        cargo.args(["-p", package]);
+    cargo.args(["test", "--locked", "--no-run"]);
+    let programs: BTreeSet<_> = bugs.iter().map(|bug| bug.program.as_str()).collect();
+    let is_of_redis = |program: &&str| program.starts_with("redis-");
+    if programs.iter().any(is_of_redis) {
+        cargo.args(["-p", "waterline-redis"]);
+    }
+    if !programs.iter().all(is_of_redis) {
+        cargo.args(OTHERS);
     }
     cargo.arg("--message-format=json-render-diagnostics");
     // Cargo takes the word for all libraries once.
-    let programs: BTreeSet<_> = bugs.iter().map(|bug| bug.program.as_str()).collect();
+    let programs: BTreeSet<_> = programs.iter().map(|program| program.trim_start_matches("redis-")).collect();
     if programs.iter().any(|program| program.ends_with("lib")) {
         cargo.arg("--lib");
     }
@@ -77,7 +97,11 @@ fn build(copy: &Path, target: &Path, bugs: &[&Bug]) -> Result<Programs, String> 
         let message: Value = serde_json::from_str(line).ok()?;
         let file = PathBuf::from(message["executable"].as_str()?);
         let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
+        let of_redis = folder.ends_with("engines/redis");
         let name = match (message["target"]["kind"][0].as_str()?, message["target"]["name"].as_str()?) {
+            ("test", "queue") if of_redis => "redis-queue",
+            ("test", _) if of_redis => return None,
+            ("lib", "waterline_redis") => "redis-lib",
             ("test", name) => name,
             ("lib", "waterline") => "lib",
             ("lib", "waterline_queue") => "queue-lib",
@@ -136,8 +160,10 @@ fn find() -> Result<bool, String> {
     let [copy, target, title] = &*arguments else { return Err("plant COPY TARGET TITLE".to_owned()) };
     let (copy, target) = (Path::new(copy), Path::new(target));
     let list = fs::read_to_string(copy.join("tests/mutants.txt")).map_err(|error| error.to_string())?;
-    let bugs = planted::read(&list)?;
-    let bugs: Vec<_> = bugs.iter().filter(|bug| bug.title.contains(title.as_str())).collect();
+    let functions = planted::functions(copy).map_err(|error| error.to_string())?;
+    let bugs = planted::read(&list)?.into_iter().filter(|bug| bug.title.contains(title.as_str()));
+    let bugs: Vec<_> = bugs.map(|bug| planted::in_rust(bug, &functions)).collect::<Result<_, _>>()?;
+    let bugs: Vec<_> = bugs.iter().collect();
     write(copy, &bugs)?;
     let programs = build(copy, target, &bugs)?;
 

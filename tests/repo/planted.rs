@@ -2,11 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::Path;
+use std::{fs, io};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
 /// The variable that chooses a bug by its number.
 pub const VARIABLE: &str = "WATERLINE_PLANTED";
+
+/// The folder with the functions of Redis, as the list names all of them.
+const FUNCTIONS: &str = "engines/redis/lua";
 
 /// A bug, and the test that must find it.
 #[derive(Debug)]
@@ -55,10 +60,42 @@ fn bug(number: u32, entry: &str) -> Option<Bug> {
         ["--lib", test] => ("lib", test),
         ["--queue-lib", test] => ("queue-lib", test),
         ["--test", program, test] => (program, test),
+        ["--redis", "lib", test] => ("redis-lib", test),
+        ["--redis", "queue", test] => ("redis-queue", test),
         _ => return None,
     };
     let [title, file, was, becomes, program, test] = [title, file, was, becomes, program, test].map(str::to_owned);
     (was != becomes && !was.is_empty()).then_some(Bug { number, title, file, was, becomes, program, test })
+}
+
+/// Returns the texts of the functions of Redis in this checkout.
+///
+/// # Errors
+///
+/// That of a file that cannot be read.
+pub fn functions(checkout: &Path) -> io::Result<String> {
+    let files = fs::read_dir(checkout.join(FUNCTIONS))?.collect::<io::Result<Vec<_>>>()?;
+    let files = files.iter().map(fs::DirEntry::path).filter(|path| path.extension().is_some_and(|end| end == "lua"));
+    files.map(fs::read_to_string).collect()
+}
+
+/// Returns a bug in a function of a server as one in Rust, where the texts of all functions are
+/// joined.
+///
+/// # Errors
+///
+/// A sentence about a bug without one place in these texts.
+pub fn in_rust(bug: Bug, functions: &str) -> Result<Bug, String> {
+    if bug.file != FUNCTIONS {
+        return Ok(bug);
+    }
+    let places = functions.matches(&bug.was).count();
+    if places != 1 {
+        return Err(format!("{}: {:?} has {places} places in all functions, not one", bug.file, bug.title));
+    }
+    let (file, was) = ("engines/redis/src/library.rs".to_owned(), "joined(FIRST, &FILES)".to_owned());
+    let becomes = format!("{was}.replacen({:?}, {:?}, 1)", bug.was, bug.becomes);
+    Ok(Bug { file, was, becomes, ..bug })
 }
 
 /// Returns the text of a file with all of its bugs: a body with bugs chooses the version to run.
@@ -88,7 +125,7 @@ pub fn plant(text: &str, bugs: &[&Bug]) -> Result<String, String> {
 #[must_use]
 pub fn chooser() -> String {
     format!(
-        "\npub(crate) fn planted() -> u32 {{\n    static WHICH: std::sync::OnceLock<u32> = std::sync::OnceLock::new();\n    \
+        "\n#[allow(dead_code)]\npub(crate) fn planted() -> u32 {{\n    static WHICH: std::sync::OnceLock<u32> = std::sync::OnceLock::new();\n    \
          *WHICH.get_or_init(|| std::env::var({VARIABLE:?}).ok().and_then(|which| which.parse().ok()).unwrap_or(0))\n}}\n"
     )
 }

@@ -15,7 +15,7 @@ pub use crate::runner::futures::on_async_then;
 pub use crate::runner::own_end::OwnEnd;
 use crate::types::capabilities::Capabilities;
 use crate::types::error::QueueError;
-use crate::types::job::JobId;
+use crate::types::job::{JobId, JobState};
 use crate::types::new_job::NewJob;
 use crate::types::options::QueueOptions;
 use crate::{Finisher, JobData, Lease, Queue, QueueAdmin, RunnerBuilder, Running, TypedJob};
@@ -60,6 +60,15 @@ pub fn lease_parts(lease: &Lease) -> (&Queue, Held) {
 /// Makes the drop of a lease check whether a transaction has ended it.
 pub fn note_end_in_transaction(lease: &mut Lease) {
     lease.note_end_in_transaction();
+}
+
+/// Ends the job of a lease with success by a call of the engine's own. It answers with the state of
+/// the job; `None`: the lease had ended.
+pub fn finish_by(
+    lease: &mut Lease,
+    call: impl FnOnce(&Queue, &Held) -> Result<Option<Option<JobState>>, QueueError>,
+) -> Result<Option<JobState>, QueueError> {
+    lease.finish_by(call)
 }
 
 pub fn running_parts(job: &Running) -> (&Queue, Held) {

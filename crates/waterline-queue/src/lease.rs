@@ -5,6 +5,7 @@ use crate::handle::Queue;
 use crate::in_hand::{InHand, shows_its_job};
 use crate::lease::hold::Hold;
 use crate::lease::writes::LeaseWrites;
+use crate::rules::ends::End;
 use crate::types::data::JobData;
 use crate::types::error::QueueError;
 use crate::types::job::JobState;
@@ -256,6 +257,15 @@ impl Lease {
     /// Notes that a transaction, which may or may not be committed, ends the job.
     pub(crate) fn note_end_in_transaction(&mut self) {
         self.may_have_ended = true;
+    }
+
+    /// Ends the job with success by a call of the engine's own. It answers with the state of the
+    /// job; `None`: the lease had ended.
+    pub(crate) fn finish_by(
+        &mut self,
+        call: impl FnOnce(&Queue, &Held) -> Result<Option<Option<JobState>>, QueueError>,
+    ) -> Result<Option<JobState>, QueueError> {
+        self.hold.end_by(&End::Finished, |job| call(&job.queue, &job.held()))
     }
 
     /// Loses the lease without giving the job back, as a dying process does.

@@ -69,6 +69,18 @@ impl Calls {
         args: &[Arg<'_>],
         effect: Effect,
     ) -> Result<Value, Error> {
+        self.fcall_with(queues, &[], function, args, effect)
+    }
+
+    /// Does the same with further keys, which are in the slot of the queues.
+    pub(crate) fn fcall_with(
+        &self,
+        queues: &[&Keys],
+        own: &[&str],
+        function: &str,
+        args: &[Arg<'_>],
+        effect: Effect,
+    ) -> Result<Value, Error> {
         let slot = queues[0].slot;
         if self.nodes.is_cluster() && queues.iter().any(|queue| queue.slot != slot) {
             let names: Vec<_> = queues.iter().map(|queue| &*queue.name).collect();
@@ -76,8 +88,9 @@ impl Calls {
             return Err(Error::config(what, "give all of them one tag (`RedisOptions::tag`), or make a call for each"));
         }
         let mut command = redis::cmd("FCALL");
-        command.arg(function).arg(26 * queues.len());
+        command.arg(function).arg(26 * queues.len() + own.len());
         queues.iter().for_each(|queue| _ = command.arg(&queue.keys));
+        own.iter().for_each(|key| _ = command.arg(key));
         args.iter().for_each(|arg| _ = command.arg(arg));
         let call = Call { command, queues, effect };
         let (began, limit) = (Instant::now(), self.nodes.dial.answer_timeout);

@@ -94,6 +94,21 @@ pub enum Error {
         /// The sentence.
         message: Box<str>,
     },
+    /// A write of yours beside the end of a job is refused. Nothing was changed: none of the keys,
+    /// and not the job. See [`Writes`](crate::Writes).
+    #[error("{at}: {what}")]
+    Write {
+        /// The queue of the job.
+        at: String,
+        /// The key, or the channel.
+        key: String,
+        /// The command of Redis: `SET`, `INCRBY` …
+        name: &'static str,
+        /// The kind of fault.
+        fault: WriteFault,
+        /// The fault, and the remedy.
+        what: String,
+    },
     /// The answer of a server cannot be true.
     #[error("the answer of {at} cannot be true: {what}; look whether it is a Redis server, and what is in front of it")]
     Odd {
@@ -110,6 +125,25 @@ pub enum Error {
         /// The error of the other call.
         source: Arc<Self>,
     },
+}
+
+/// Why a write beside the end of a job is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WriteFault {
+    /// Its key has a value of another type.
+    Type,
+    /// Its key, or what it was given, is no number of the kind that it needs; or the sum would have
+    /// more than 64 bits.
+    Number,
+    /// The user of the connection has no right to the command.
+    Right,
+    /// Its key is in another slot of the cluster.
+    Slot,
+    /// Its key is one of a queue.
+    Queue,
+    /// There are too many writes, or too large ones.
+    Bounds,
 }
 
 impl Error {
@@ -146,6 +180,7 @@ impl Error {
             | Self::Unsure { at, .. }
             | Self::Refused { at, .. }
             | Self::Function { at, .. }
+            | Self::Write { at, .. }
             | Self::Odd { at, .. } => *at = format!("{at} ({name})"),
             Self::Config { .. } => {}
         }

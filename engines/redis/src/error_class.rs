@@ -89,6 +89,8 @@ pub(crate) fn fault_of(code: &str) -> Fault {
 
 /// What to do about an answer of the server itself. `None`: it is one of a function.
 pub(crate) fn advice(code: &str, text: &str) -> Option<&'static str> {
+    let lacks_right = text.starts_with("The user executing the script can't");
+    let code = if lacks_right { "NOPERM" } else { code };
     if let Some((.., advice)) = word(code) {
         return Some(advice);
     }

@@ -6,8 +6,29 @@ use crate::error::Error;
 use redis::Value;
 
 /// The text of the library: a first file, and others whose names are their own, in their order.
-const FIRST: &str = include_str!("library/placeholder.lua");
-const FILES: [&str; 0] = [];
+const FIRST: &str = include_str!("../lua/base.lua");
+const FILES: [&str; 20] = [
+    include_str!("../lua/job.lua"),
+    include_str!("../lua/lines.lua"),
+    include_str!("../lua/checks.lua"),
+    include_str!("../lua/limits.lua"),
+    include_str!("../lua/edges.lua"),
+    include_str!("../lua/ends.lua"),
+    include_str!("../lua/push.lua"),
+    include_str!("../lua/plain.lua"),
+    include_str!("../lua/sources.lua"),
+    include_str!("../lua/claim.lua"),
+    include_str!("../lua/notes.lua"),
+    include_str!("../lua/workers.lua"),
+    include_str!("../lua/tick.lua"),
+    include_str!("../lua/clock.lua"),
+    include_str!("../lua/turn.lua"),
+    include_str!("../lua/finish.lua"),
+    include_str!("../lua/steer.lua"),
+    include_str!("../lua/look.lua"),
+    include_str!("../lua/status.lua"),
+    include_str!("../lua/open.lua"),
+];
 
 /// How often another process may migrate the same server between two steps of this one.
 const ATTEMPTS: u32 = 16;
@@ -34,6 +55,10 @@ fn joined(first: &str, files: &[&str]) -> String {
     all
 }
 
+fn text() -> String {
+    joined(FIRST, &FILES)
+}
+
 /// Loads the functions, unless the same or newer ones are there. All who do so write this key, so
 /// that of two at the same time one looks again.
 pub(crate) fn migrate(connection: &mut Connection, key: &str) -> Result<(), Error> {
@@ -47,7 +72,7 @@ pub(crate) fn migrate(connection: &mut Connection, key: &str) -> Result<(), Erro
         }
         connection.order(&command("MULTI", &[]))?;
         connection.order(&command("INCR", &[key]))?;
-        connection.order(&command("FUNCTION", &["LOAD", "REPLACE", &joined(FIRST, &FILES)]))?;
+        connection.order(&command("FUNCTION", &["LOAD", "REPLACE", &text()]))?;
         match connection.order(&command("EXEC", &[]))? {
             Value::Array(answers) => {
                 let failed = answers.into_iter().find_map(|answer| answer.extract_error().err());

@@ -10,10 +10,12 @@ use crate::keys::{self, Keys, slot_of};
 use crate::library;
 use crate::nodes::{How, Nodes};
 use crate::options::RedisOptions;
+use parking_lot::Mutex;
 use redis::{ConnectionInfo, RedisConnectionInfo, Value};
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// How many keys one call looks at.
 const SCANNED: &str = "1000";
@@ -39,6 +41,8 @@ struct Shared {
     bells: Bells,
     calls: Arc<Calls>,
     options: RedisOptions,
+    /// The engine of its queues, while one is open.
+    queues: Mutex<Weak<dyn Any + Send + Sync>>,
 }
 
 impl RedisStore {
@@ -103,7 +107,14 @@ impl RedisStore {
         let wanted = Wanted { cluster: matches!(how, How::Cluster), allow_loss: options.allow_loss };
         let nodes = Nodes::new(how, Dial::new(infos, wanted, &options), options.idle);
         let calls = Arc::new(Calls::new(nodes, options.replicas));
-        let store = Self { shared: Arc::new(Shared { bells: Bells::new(&calls), calls, options }) };
+        let store = Self {
+            shared: Arc::new(Shared {
+                bells: Bells::new(&calls),
+                calls,
+                options,
+                queues: Mutex::new(Weak::<()>::new()),
+            }),
+        };
         store.each_master(|_, _| Ok(()))?;
         Ok(store)
     }
@@ -233,6 +244,11 @@ impl RedisStore {
         (keys.keys[0].clone(), keys.slot)
     }
 
+    /// All keys of this queue.
+    pub fn keys_of(&self, queue: &str) -> [String; 26] {
+        self.keys(queue).keys
+    }
+
     /// The server that has this queue now.
     pub fn node_of(&self, queue: &str) -> Result<String, Error> {
         let node: Result<Node, _> = self.shared.calls.nodes.node_of(self.keys(queue).slot);
@@ -241,6 +257,25 @@ impl RedisStore {
 }
 
 impl RedisStore {
+    pub(crate) fn queues_or<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> Arc<T>) -> Arc<T> {
+        let mut queues = self.shared.queues.lock();
+        let open = queues.upgrade().and_then(|queues| queues.downcast().ok());
+        open.unwrap_or_else(|| {
+            let new = make();
+            let weak: Weak<T> = Arc::downgrade(&new);
+            *queues = weak;
+            new
+        })
+    }
+
+    pub(crate) fn calls(&self) -> &Arc<Calls> {
+        &self.shared.calls
+    }
+
+    pub(crate) fn options(&self) -> &RedisOptions {
+        &self.shared.options
+    }
+
     pub(crate) fn keys(&self, queue: &str) -> Keys {
         Keys::new(&self.shared.options.prefix, self.shared.options.tag.as_deref(), queue)
     }

@@ -44,15 +44,25 @@ impl Hold {
     ) -> Result<Option<JobState>, QueueError> {
         let ending = Ending { job: self.job.held(), end: end.clone(), data, durations: None };
         let ends = std::slice::from_ref(&ending);
-        let state = self.held_by(|job| {
+        self.end_by(&end, |job| {
             let turned = match job.queue.embedded() {
                 Some(embedded) => embedded.turn_with(ends, None, Beside::Alone, effects)?,
                 None => job.queue.engine.turn(ends, None, Beside::Alone)?,
             };
-            turned.ended.into_iter().next().flatten().ok_or_else(|| job.halt())
-        })?;
+            Ok(turned.ended.into_iter().next().flatten())
+        })
+    }
+
+    /// Ends the attempt by this call, which answers with the state of the job; `None`: the lease
+    /// had ended.
+    pub(super) fn end_by(
+        &mut self,
+        end: &End,
+        call: impl FnOnce(&InHand) -> Result<Option<Option<JobState>>, QueueError>,
+    ) -> Result<Option<JobState>, QueueError> {
+        let state = self.held_by(|job| call(job)?.ok_or_else(|| job.halt()))?;
         self.ended = true;
-        self.log(&AttemptEnd::of(&end, state));
+        self.log(&AttemptEnd::of(end, state));
         Ok(state)
     }
 

@@ -94,6 +94,11 @@ impl<S: Server> Remote<S> {
         self.leases.remove(job);
     }
 
+    /// Notes that the end of a job was sent without an answer.
+    pub fn doubt(&self, job: &Held) {
+        self.leases.doubt(std::iter::once(job));
+    }
+
     /// Tells waiters what has happened, by these answers.
     pub fn tell_of(&self, queue: QueueNo, answers: &[Answer]) {
         self.tell(&self.of(queue), happened(answers), untold(answers));

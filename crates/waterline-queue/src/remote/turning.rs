@@ -6,7 +6,7 @@ use super::presence::said;
 use super::queues::Remote;
 use super::server::{Server, TurnCall};
 use super::settings::whole;
-use crate::engine::{Beside, Claim, Ending, Turned};
+use crate::engine::{Beside, Claim, Ending, Held, Turned};
 use crate::notify::presence::Presence;
 use crate::notify::shared::Wake;
 use crate::rules::ends::{End, When};
@@ -269,6 +269,13 @@ impl<S: Server> Remote<S> {
             };
         }
         Ok(settled)
+    }
+
+    /// Asks what became of the end of a job with success that was sent without an answer: the state
+    /// of the job, or `Some(None)`: the lease had ended. `None`: it is still to be written.
+    pub fn settled_end(&self, job: &Held) -> Result<Option<Option<Option<JobState>>>, QueueError> {
+        let ending = Ending { job: job.clone(), end: End::Finished, data: None, durations: None };
+        Ok(self.settled(&self.of(job.queue), &[&ending])?.pop().flatten())
     }
 
     pub(super) fn turn_all(

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use redis::{Cmd, RedisError, Value};
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use waterline_redis::{RedisOptions, RedisStore, redis};
@@ -28,6 +28,7 @@ local function add(keys) return redis.call('HINCRBY', keys[1], 'n', 1) end
 redis.register_function('t_add', add)
 redis.register_function({ function_name = 't_count', flags = { 'no-writes' },
     callback = function(keys) return tonumber(redis.call('HGET', keys[1], 'n') or 0) end })
+redis.register_function({ function_name = 't_names', flags = { 'no-writes' }, callback = function(keys) return keys end })
 redis.register_function({ function_name = 't_echo', flags = { 'no-writes' }, callback = function(_, args) return args end })
 redis.register_function('t_say', function(_, args) return redis.error_reply(args[1]) end)
 redis.register_function('t_ring', function(keys) return redis.call('SPUBLISH', keys[1]:sub(1, -5) .. 'bell', '') end)
@@ -136,6 +137,10 @@ impl Server {
 
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     pub fn log(&self) -> String {

@@ -51,6 +51,10 @@ impl Proxy {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The next request with this word meets this fate.
     pub fn next(&self, word: &'static str, fate: Fate) {
         *self.shared.next.lock() = Some((word, fate));

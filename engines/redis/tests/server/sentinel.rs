@@ -43,7 +43,12 @@ impl Watched {
 
 /// Makes one server the replica of another, and waits until it is.
 pub fn follow(replica: &Server, master: &Server) {
-    replica.ask(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+    follow_at(replica, master, master.port());
+}
+
+/// The same, through this port.
+pub fn follow_at(replica: &Server, master: &Server, port: u16) {
+    replica.ask(&["REPLICAOF", "127.0.0.1", &port.to_string()]);
     common::eventually("the replica follows", || replica.says("replication", "link_status:up"));
     common::eventually("it is seen", || master.says("replication", "state=online"));
 }

@@ -1,0 +1,23 @@
+//! The job queue on Redis, on a real server.
+#![cfg(unix)]
+
+#[path = "../server/mod.rs"]
+mod server;
+
+mod bench;
+mod chaos;
+mod cluster;
+mod failover;
+mod finishing;
+mod languages;
+mod leases;
+mod pages;
+mod refused;
+mod sick;
+mod suite;
+mod versions;
+
+/// The number of jobs or rounds of a test: small, or large with `WATERLINE_SOAK`.
+fn size(small: u64, large: u64) -> u64 {
+    if std::env::var_os("WATERLINE_SOAK").is_some() { large } else { small }
+}
