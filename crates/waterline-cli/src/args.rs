@@ -31,6 +31,12 @@ pub(crate) struct CommandLine {
     /// The schema of the tables in PostgreSQL.
     #[arg(long, global = true, value_name = "NAME", default_value = "waterline")]
     pub(crate) schema: String,
+    /// The address of a Redis or Valkey server: redis://user@host:port/database, or rediss:// for
+    /// TLS. Several, with commas, if one of them is the master. REDISCLI_AUTH has the password.
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) redis: Option<String>,
+    #[command(flatten)]
+    pub(crate) in_redis: InRedis,
     /// Print an object of JSON a line, with the names that the README lists.
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -40,6 +46,23 @@ pub(crate) struct CommandLine {
     pub(crate) watch: Option<u64>,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// Where the queues are in Redis.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct InRedis {
+    /// The word with which the keys in Redis begin.
+    #[arg(long, global = true, value_name = "WORD", default_value = "wl")]
+    pub(crate) redis_prefix: String,
+    /// The tag of the queues in Redis.
+    #[arg(long, global = true, value_name = "TAG")]
+    pub(crate) tag: Option<String>,
+    /// The addresses of --redis are those of Sentinels, which know the master by this name.
+    #[arg(long, global = true, value_name = "NAME", conflicts_with = "cluster")]
+    pub(crate) sentinel: Option<String>,
+    /// The addresses of --redis are those of nodes of a cluster.
+    #[arg(long, global = true)]
+    pub(crate) cluster: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -18,6 +18,8 @@ mod http;
 mod page;
 #[cfg(feature = "postgres")]
 mod passfile;
+#[cfg(feature = "redis")]
+mod redis;
 #[cfg(feature = "postgres")]
 mod tls;
 mod way;
@@ -77,7 +79,7 @@ pub(crate) trait Backend {
         None
     }
 
-    /// True for a database: only there can a queue be removed.
+    /// True for a server: only there can a queue be removed.
     fn is_database(&self) -> bool {
         false
     }

@@ -1,7 +1,7 @@
 //! The one line that says why a command has failed.
 
 use crate::format::{plain, word};
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 use std::error::Error as StdError;
 use std::fmt;
 use waterline::Error;
@@ -76,6 +76,10 @@ impl From<Error> for Fault {
         if let Some(fault) = of_database(&error) {
             return fault;
         }
+        #[cfg(feature = "redis")]
+        if let Some(fault) = of_redis(&error) {
+            return fault;
+        }
         let text = match &error {
             Error::NotFound { what: "store", name } => format!("there is no store at {name}: check the path"),
             Error::NotFound { what, name } => format!("there is no {what} {name:?} in the store: check the name"),
@@ -128,6 +132,22 @@ impl From<waterline_postgres::Error> for Fault {
     }
 }
 
+#[cfg(feature = "redis")]
+impl From<waterline_redis::Error> for Fault {
+    fn from(error: waterline_redis::Error) -> Self {
+        of_redis(&error).unwrap_or_else(|| Self::new(in_full(&error)))
+    }
+}
+
+/// Makes the fault of an answer of the server, which says what to do.
+#[cfg(feature = "redis")]
+fn of_redis(error: &(dyn StdError + 'static)) -> Option<Fault> {
+    use waterline_redis::Error as Of;
+    let found = causes(error).into_iter().find_map(|cause| cause.downcast_ref::<Of>())?;
+    let is_denied = matches!(found, Of::Refused { code, .. } if code == "NOPERM");
+    Some(Fault { is_denied, ..Fault::new(in_full(found)) })
+}
+
 /// Makes the fault for a missing right or for tables that do not fit, if one is the cause.
 #[cfg(feature = "postgres")]
 fn of_database(error: &(dyn StdError + 'static)) -> Option<Fault> {
@@ -154,7 +174,7 @@ fn of_database(error: &(dyn StdError + 'static)) -> Option<Fault> {
 }
 
 /// Returns an error with its causes.
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 fn causes<'e>(error: &'e (dyn StdError + 'static)) -> Vec<&'e (dyn StdError + 'static)> {
     let (mut causes, mut next) = (Vec::new(), Some(error));
     while let Some(error) = next {
@@ -165,7 +185,7 @@ fn causes<'e>(error: &'e (dyn StdError + 'static)) -> Vec<&'e (dyn StdError + 's
 }
 
 /// Returns the text of an error with its causes, each once.
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 fn in_full(error: &(dyn StdError + 'static)) -> String {
     let texts = causes(error).into_iter().map(ToString::to_string);
     let join = |text: String, cause: String| if text.contains(&cause) { text } else { format!("{text}: {cause}") };

@@ -236,6 +236,9 @@ pub use waterline::Clock;
 #[doc = include_str!("../docs/queue.md")]
 pub mod design {}
 
+#[doc = include_str!("../docs/which_queue.md")]
+pub mod which_queue {}
+
 #[doc = include_str!("../docs/parity.md")]
 pub mod parity {}
 

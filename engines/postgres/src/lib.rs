@@ -39,8 +39,9 @@
 //!   final, and what the table has to be.
 //! * [`PgStore::queue`] opens a job queue that many processes share, in several languages: see
 //!   [`from_another_language`]. [`QueueExt`], [`LeaseExt`] and [`RunnerExt`] push and end its jobs
-//!   in a transaction with your own rows. [`which_queue`] compares it with a queue in a store, and
-//!   shows how to move one; [`operating`] says what to watch; [`parity`] has what is different.
+//!   in a transaction with your own rows. [`which_queue`](waterline_queue::which_queue) compares it
+//!   with the others, and [`moving`] shows how to move one; [`operating`] says what to watch;
+//!   [`parity`] has what is different.
 //! * The examples `own_transaction` and `own_transaction_sqlx` call the functions with
 //!   `tokio-postgres` and with `sqlx`, in a transaction of their own.
 //! * The example `run_again` processes a stream again with new code, whose rows and progress take
@@ -112,11 +113,11 @@ pub use store::PgStore;
 #[doc = "```"]
 pub mod from_another_language {}
 
-#[doc = include_str!("../docs/which_queue.md")]
+#[doc = include_str!("../docs/moving.md")]
 #[doc = "\n## The example `move_queue`\n\n```rust,no_run"]
 #[doc = include_str!("../examples/move_queue.rs")]
 #[doc = "```"]
-pub mod which_queue {}
+pub mod moving {}
 
 #[doc = include_str!("../docs/operating.md")]
 pub mod operating {}

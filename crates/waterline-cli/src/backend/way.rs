@@ -1,11 +1,13 @@
-//! The three ways to a place: `--store`, `--url` and `--postgres`.
+//! The ways to a place: `--store`, `--url`, `--postgres` and `--redis`.
 
 use super::Backend;
 #[cfg(feature = "postgres")]
 use super::database::Database;
 use super::files::Files;
 use super::page::Page;
-use crate::args::CommandLine;
+#[cfg(feature = "redis")]
+use super::redis::Redis;
+use crate::args::{CommandLine, InRedis};
 use crate::error::Fault;
 use clap::error::ErrorKind;
 use std::path::PathBuf;
@@ -20,22 +22,29 @@ pub(crate) enum Way {
         url: String,
         schema: String,
     },
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "a program without it only says so"))]
+    Redis {
+        urls: String,
+        place: InRedis,
+    },
 }
 
 impl Way {
     /// Reads the way from a command line. The error is its misuse: there is none, or more than one.
     pub(crate) fn of(line: &CommandLine) -> Result<Self, (ErrorKind, &'static str)> {
         let postgres = line.postgres.clone().map(|url| Self::Postgres { url, schema: line.schema.clone() });
-        let ways = [line.store.clone().map(Self::Store), line.url.clone().map(Self::Url), postgres];
+        let redis = line.redis.clone().map(|urls| Self::Redis { urls, place: line.in_redis.clone() });
+        let ways = [line.store.clone().map(Self::Store), line.url.clone().map(Self::Url), postgres, redis];
         let mut ways = ways.into_iter().flatten();
         match (ways.next(), ways.next()) {
             (Some(way), None) => Ok(way),
-            (None, _) => {
-                Err((ErrorKind::MissingRequiredArgument, "say where it is: --store PATH, --url URL or --postgres URL"))
-            }
+            (None, _) => Err((
+                ErrorKind::MissingRequiredArgument,
+                "say where it is: --store PATH, --url URL, --postgres URL or --redis URL",
+            )),
             _ => Err((
                 ErrorKind::ArgumentConflict,
-                "one of --store, --url and --postgres is enough: they may be several places",
+                "one of --store, --url, --postgres and --redis is enough: they may be several places",
             )),
         }
     }
@@ -51,6 +60,12 @@ pub(crate) fn open(way: &Way) -> Result<Box<dyn Backend>, Fault> {
         #[cfg(not(feature = "postgres"))]
         Way::Postgres { .. } => {
             return Err(Fault::new("this program was built without PostgreSQL: build it with the feature `postgres`"));
+        }
+        #[cfg(feature = "redis")]
+        Way::Redis { urls, place } => Box::new(Redis::connect(urls, place)?),
+        #[cfg(not(feature = "redis"))]
+        Way::Redis { .. } => {
+            return Err(Fault::new("this program was built without Redis: build it with the feature `redis`"));
         }
     })
 }

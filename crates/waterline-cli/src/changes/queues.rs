@@ -50,7 +50,7 @@ pub(super) fn plan(place: &dyn Backend, change: &QueueChange) -> Result<Plan, Fa
 
 pub(super) fn removal(place: &dyn Backend, queue: &str) -> Result<Plan, Fault> {
     if !place.is_database() {
-        return Err(Fault::new("a queue is removed from a database alone: use --postgres"));
+        return Err(Fault::new("a queue is removed from a server alone: use --postgres or --redis"));
     }
     check_queue(place, queue)?;
     let Counts { scheduled, ready, running, waiting, finished, dead, damaged } = place.queue(queue)?.counts;

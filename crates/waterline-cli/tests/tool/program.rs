@@ -16,7 +16,7 @@ pub(crate) struct Answer {
     pub(crate) error: String,
 }
 
-/// What the tool looks at: `--store`, `--url` or `--postgres`, and its variables.
+/// What the tool looks at: `--store`, `--url`, `--postgres` or `--redis`, and its variables.
 #[derive(Clone, Debug)]
 pub(crate) struct At {
     way: &'static str,
@@ -37,6 +37,10 @@ impl At {
 
     pub(crate) fn postgres(url: &str) -> Self {
         Self { way: "--postgres", place: url.to_owned().into(), variables: Vec::new() }
+    }
+
+    pub(crate) fn redis(url: &str) -> Self {
+        Self { way: "--redis", place: url.to_owned().into(), variables: Vec::new() }
     }
 
     /// Sets a variable. An empty value counts as none.

@@ -64,7 +64,7 @@ fn a_refusal_of_the_page_is_one_line_with_advice() {
     }
     let nothing = At::url(&format!("{}/nothing", page.url));
     nothing.refused("list", 1, &["there is nothing here"]);
-    at.refused("list --store somewhere", 2, &["one of --store, --url and --postgres"]);
+    at.refused("list --store somewhere", 2, &["one of --store, --url, --postgres and --redis"]);
     let large = format!("push mail k \"{}\" --yes", "x".repeat(70_000));
     at.refused(&large, 1, &["no change of more than 64 KiB"]);
 }
