@@ -1,5 +1,5 @@
 //! The interface for the crates of this project that bring a queue into another database, beside
-//! [`remote`](crate::remote).
+//! `remote`.
 //!
 //! It is not part of the API: any version may change it. Its functions read the parts of public
 //! types, so that those types need not expose them.

@@ -113,3 +113,8 @@ pub mod parity {}
 #[doc = include_str!("../examples/outbox.rs")]
 #[doc = "```"]
 pub mod coming_from {}
+
+/// Compiles the program of README.md with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
