@@ -163,6 +163,7 @@ local function enter(keys, args, from)
     if not now then refuse('the first argument of each call is empty') end
     local raw, r, options = call('HGET', k[HEAD], 'registers') or nil, nil, nil
     if raw then
+        if #raw ~= 136 then refuse('the head of the queue is damaged: restore the server from its file, or remove the keys') end
         r = read_registers(raw)
         options = known[r[REVISION]]
         if not options then

@@ -98,8 +98,8 @@ function set_clock_back(q)
     end
     local all = call('HGETALL', k[TICK])
     for at = 1, #all, 2 do
-        local p = cmsgpack.unpack(all[at + 1])
-        if p.every and p.last > now + 1000 then
+        local p = schedule_of(q, all[at], all[at + 1])
+        if p and p.every and p.last > now + 1000 then
             p.last = now
             write_schedule(q, all[at], p)
         end

@@ -87,6 +87,21 @@ function settle(q, j, died, skipped)
     return died and 'dead' or 'finished'
 end
 
+-- Puts a job that cannot be read among the dead ones. Where it was is not known, so it leaves all
+-- places but the lanes and lines, whose entries count only beside its state.
+function bury(q, j)
+    local k, n = q.k, whole(j.n)
+    local has_run = put(q, 'ZREM', k[RUN], n) == 1
+    put(q, 'ZREM', k[DONE], n)
+    put(q, 'ZREM', k[EXPIRES], n)
+    if has_run and q.o.limited and not q.log then count_running(q) end
+    if j.is_lost then write_job(q, j) end
+    j.pend, j.has_state = #edges_of(q, AFTER, j.n, 1) > 0 and 1 or nil, true
+    local err = j.err
+    settle(q, j, true)
+    line(q, 'damaged', id_of(j), j.kind, 0, err)
+end
+
 -- Ends a job that waits and is not to run: it is dead with this error, or was skipped for this
 -- reason.
 function end_unrun(q, j, err, skipped)

@@ -155,13 +155,17 @@ local function finish_plain(q, plain)
     call('ZADD', k[DONE], unpack(times))
 end
 
+-- The token in the state of a running job; nil: the state is damaged.
+local function token_of(state) return #state >= 29 and unstruct('>I7', state, 9) or nil end
+
 -- Ends attempts: a list of {number as text, token, end, at, error, data}. Answers a row for those
 -- of each outcome and state, or one row `finished`, if all have ended well and are in one state.
 local function end_one_of(q, e, state, groups, at)
     local outcome = 'halt'
-    if state and state:byte() == 120 and unstruct('>I7', state, 9) == e[2] then
+    local j = state and state:byte() == 120 and token_of(state) == e[2] and load(q, tonumber(e[1]))
+    if j and j.state == 'x' then
         local before = #q.told
-        state = end_one(q, load(q, tonumber(e[1])), e[3], e[4], e[5], e[6])
+        state = end_one(q, j, e[3], e[4], e[5], e[6])
         outcome = e[3] == 'finished' and (state == 'finished' or not state) and 'finished' or 'counted'
         -- The caller knows the data of those that have finished.
         if outcome == 'finished' then q.told[before + 1] = nil end
@@ -183,8 +187,8 @@ function end_many(q, ends, rows)
         local code, own = 0, 0
         if state then code, own = state:byte(1, 2) end
         if code == 120 and can_be_plain and e[3] == 'finished' and bits(own, 92) == 0
-            and #state == 30 + state:byte(30) and not seen[n]
-            and unstruct('>I7', state, 9) == e[2] then
+            and #state == 30 + (state:byte(30) or 0) and not seen[n]
+            and token_of(state) == e[2] then
             plain[#plain + 1], places[#places + 1] = { n, state, e[6] }, at
         else
             -- (One that comes twice has changed.)

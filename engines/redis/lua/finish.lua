@@ -5,11 +5,10 @@
 -- added to, also after the writes before it.
 
 -- How many arguments each write has, of which the first one is its key. (A channel is none.)
-local ARGUMENTS = { SET = 2, INCRBY = 2, UNLINK = 1, PEXPIRE = 2, HSET = 3, HDEL = 2, RPUSH = 2, LPUSH = 2, SADD = 2, SREM = 2, ZADD = 3,
-    ZREM = 2, PUBLISH = 2 }
--- The types of keys that some of them need, or make.
-local TYPES = { INCRBY = 'string', HSET = 'hash', HDEL = 'hash', RPUSH = 'list', LPUSH = 'list', SADD = 'set', SREM = 'set',
-    ZADD = 'zset', ZREM = 'zset' }
+-- Behind that, the type of key that some of them need, or make.
+local WRITES = { SET = { 2 }, INCRBY = { 2, 'string' }, UNLINK = { 1 }, PEXPIRE = { 2 }, HSET = { 3, 'hash' },
+    HDEL = { 2, 'hash' }, RPUSH = { 2, 'list' }, LPUSH = { 2, 'list' }, SADD = { 2, 'set' }, SREM = { 2, 'set' },
+    ZADD = { 3, 'zset' }, ZREM = { 2, 'zset' }, PUBLISH = { 2 } }
 
 -- Refuses a write: `fault` is bounds, queue, right, type or number.
 local function refuse_write(at, w, fault, why)
@@ -51,7 +50,7 @@ local function read_writes(q, own)
     local writes, next_key = {}, 1
     for at = 1, count(q, 1000) or 0 do
         local w = { arg(q) }
-        local length = ARGUMENTS[w[1]]
+        local length = WRITES[w[1]] and WRITES[w[1]][1]
         if not length then refuse('there is no write ' .. quoted(w[1]:sub(1, 60)) .. ': see `finish.lua` for those that there are') end
         for n = 1, length do w[n + 1] = arg(q) end
         if w[1] ~= 'PUBLISH' then
@@ -94,10 +93,10 @@ local function check_write(at, w, s)
         s.type, s.text, s.number = 'string', w[3], nil
     elseif name == 'UNLINK' then
         s.type, s.text, s.number = 'none', '0', nil
-    elseif TYPES[name] then
-        if s.type == 'none' and not name:find('REM') and name ~= 'HDEL' then s.type = TYPES[name] end
-        if s.type ~= TYPES[name] and s.type ~= 'none' then
-            refuse_write(at, w, 'type', 'its key is a ' .. s.type .. ', and it needs a ' .. TYPES[name])
+    elseif WRITES[name][2] then
+        if s.type == 'none' and not name:find('REM') and name ~= 'HDEL' then s.type = WRITES[name][2] end
+        if s.type ~= WRITES[name][2] and s.type ~= 'none' then
+            refuse_write(at, w, 'type', 'its key is a ' .. s.type .. ', and it needs a ' .. WRITES[name][2])
         end
         if name == 'INCRBY' then check_number(at, w, s) end
     end

@@ -5,7 +5,7 @@
 -- waits since its push has none. So such a job costs as little memory as there is.
 
 local state_value, job_of, write_state, write_job, load, load_part, id_of, is_live, unique_of, shown_state, find,
-    required, remember, forget, mark_of, remembered, delete_job, progress_of
+    required, remember, forget, mark_of, remembered, delete_job, progress_of, bury
 
 -- The settings that a job may have: id, key, cost, retry; keep: its retention; fp: its fingerprint,
 -- and until when it refuses twins (till: c a claim, d the end, w a time); skip: it is not run if a
@@ -66,8 +66,8 @@ function state_value(j)
     return rare and value .. cmsgpack.pack(rare) or value
 end
 
--- A job from both values.
-function job_of(n, value, state)
+-- A job from both values. It fails if they are damaged.
+local function read_job(n, value, state)
     local flags, pushed, length = unstruct('>BI7B', value)
     local from, j = 10 + length, nil
     if flags >= 4 then
@@ -93,6 +93,7 @@ function job_of(n, value, state)
             j.kcount, j.tcount, j.taken = bits(own, 8) > 0, bits(own, 16) > 0, bits(own, 32) > 0
             j.side = bits(own, 128) > 0
         end
+        if #state < 30 + worker then return { state = nil } end
         if worker > 0 then j.worker = state:sub(31, 30 + worker) end
         if #state > 30 + worker then
             for name, rare in pairs(cmsgpack.unpack(state:sub(31 + worker))) do j[name] = rare end
@@ -100,6 +101,19 @@ function job_of(n, value, state)
             if j.nnamed ~= nil then j.named = j.nnamed or nil end
         end
     end
+    return j
+end
+
+-- A job from both values. One that cannot be read is shown as dead, with the reason, so that it
+-- holds up no other job; `damaged` is what can be read of it.
+function job_of(n, value, state)
+    local ok, j = pcall(read_job, n, value, state)
+    if ok and j.state then return j end
+    local why = ok and 'its state is cut or unknown' or tostring(j):match('bad argument.*$') or 'its settings cannot be read'
+    ok, j = pcall(read_job, n, value)
+    if not ok then j = { n = n, prio = 2, pushed = 0, kind = 'damaged', payload = value, is_lost = true } end
+    j.state, j.place, j.fail, j.crash, j.since, j.at = 'd', n, 0, 0, 0, EVER
+    j.damaged, j.err = true, 'its record is damaged: ' .. why
     return j
 end
 
@@ -111,8 +125,11 @@ end
 function write_job(q, j) put(q, 'HSET', q.k[JOB], whole(j.n), job_value(j)) end
 
 function load(q, n)
-    local value = call('HGET', q.k[JOB], n)
-    return value and job_of(n, value, call('HGET', q.k[STATE], n)) or nil
+    local value = n and call('HGET', q.k[JOB], n)
+    if not value then return nil end
+    local j = job_of(n, value, call('HGET', q.k[STATE], n))
+    if j.damaged and q.writes then bury(q, j) end
+    return j
 end
 
 -- What changes of a job alone, without its payload and its settings: for calls that look at a
@@ -120,9 +137,10 @@ end
 local NO_JOB = '\2' .. ('\0'):rep(8)
 
 function load_part(q, n)
-    local state = call('HGET', q.k[STATE], n)
+    local state = n and call('HGET', q.k[STATE], n)
     if not state then return nil end
     local j = job_of(n, NO_JOB, state)
+    if j.damaged then return load(q, n) end
     j.is_part, j.rich = true, bits(state:byte(2), 64) > 0
     return j
 end

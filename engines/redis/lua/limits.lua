@@ -78,6 +78,11 @@ end
 
 function leave_places(q, j)
     local k = q.k[USE]
+    if j.kcount and not j.key then
+        -- Its record was damaged, so the key is not known of which it has a place.
+        j.kcount = nil
+        count_running(q)
+    end
     for _, name in ipairs({ j.kcount and 'k' .. j.key or '', j.tcount and 't' .. j.kind or '' }) do
         if name ~= '' then
             if call('HINCRBY', k, name, -1) <= 0 then call('HDEL', k, name) end
@@ -160,13 +165,28 @@ function called(q)
     return call('ZRANGE', k[TURN], 0, 63)
 end
 
--- Makes the running jobs count that began before there was a limit for them.
+-- Counts the running jobs anew: those that began before there was a limit for them, and without one
+-- that cannot be read, whose places are not known.
 function count_running(q)
-    for _, n in ipairs(call('ZRANGE', q.k[RUN], 0, -1)) do
+    local k, used = q.k, {}
+    for _, n in ipairs(call('ZRANGE', k[RUN], 0, -1)) do
         local j = load(q, tonumber(n))
-        if j and (j.key and not j.kcount or q.o.counts_kinds and not j.tcount) then
-            take_places(q, j)
-            write_state(q, j)
+        if j and j.state == 'x' then
+            if j.key and not j.kcount or q.o.counts_kinds and not j.tcount then
+                take_places(q, j)
+                write_state(q, j)
+            end
+            for _, name in ipairs({ j.kcount and j.key and 'k' .. j.key or '', j.tcount and 't' .. j.kind or '' }) do
+                used[name] = (used[name] or 0) + 1
+            end
+        end
+    end
+    local all = call('HGETALL', k[USE])
+    for at = 1, #all, 2 do
+        local name, letter = all[at], all[at]:byte()
+        if (letter == 107 or letter == 116) and used[name] ~= tonumber(all[at + 1]) then
+            if used[name] then call('HSET', k[USE], name, used[name]) else call('HDEL', k[USE], name) end
+            ring_limit(q, name)
         end
     end
 end

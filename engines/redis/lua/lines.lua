@@ -165,6 +165,7 @@ end
 function counted_by(q, entry, n, value, state)
     if not value then return nil end
     local j = job_of(n, value, state)
+    if j.damaged and q.writes then load(q, n) end
     if j.state ~= 'r' or entry_of(j) ~= entry then return nil end
     if j.at <= q.now then return j end
     -- The clock was set back.

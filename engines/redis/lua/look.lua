@@ -288,13 +288,14 @@ define('wl_related_to', { 'no-writes' }, function(q)
     return both
 end)
 
--- wl_periodics_of: rows: name, last, run, skipped, schedule, next, in the order of the names.
+-- wl_periodics_of: rows: name, last, run, skipped, schedule, next, damaged (why), in the order of
+-- the names.
 define('wl_periodics_of', { 'no-writes' }, function(q)
     local all, rows = call('HGETALL', q.k[TICK]), {}
     for at = 1, #all, 2 do
-        local p = cmsgpack.unpack(all[at + 1])
-        rows[#rows + 1] = { all[at], p.last, p.run or false, p.skipped, p.schedule or false, p.every
-            and p.last + p.every or p.next }
+        local p = schedule_of(q, all[at], all[at + 1])
+        rows[#rows + 1] = p and { all[at], p.last, p.run or false, p.skipped, p.schedule or false, p.every
+            and p.last + p.every or p.next } or { all[at], 0, false, 0, false, false, 'its record is no schedule' }
     end
     table.sort(rows, function(a, b) return a[1] < b[1] end)
     return rows

@@ -84,13 +84,13 @@ local function take_entries(q, entries, jobs)
     for at = 1, #entries do
         local value, state, n = values[at], states[at], tonumber(numbers[at])
         local first = value and value:byte()
-        if first and first < 4 and not state then
+        if first and first < 4 and not state and #value >= 9 + (value:byte(9) or 0) then
             -- A job without settings that has never moved.
             local _, pushed, length = unstruct('>BI7B', value)
             jobs[#jobs + 1] = { n = n, prio = first, pushed = pushed, kind = value:sub(10, 9 + length),
                 payload = value:sub(10 + length),
                 is_plain = true, text = numbers[at] }
-        elseif first then
+        elseif value then
             local j = counted_by(q, entries[at], n, value, state)
             if j and (j.exp or j.root or j.skip) then
                 local err, skipped = needless(q, j)

@@ -98,7 +98,7 @@ local function twin_of(q, fp)
     if id then return id end
     local n = call('HGET', q.k[INDEX], 'u' .. fp)
     local j = n and load(q, tonumber(n))
-    return j and id_of(j) or nil
+    return j and unique_of(j) == fp and id_of(j) or nil
 end
 
 -- Takes the job out of its place, which another one takes.

@@ -50,6 +50,8 @@ local function pass_others(c, s, entries, values, states)
     local passed, last, to, list, length = 0, nil, nil, nil, 0
     for at = 1, #entries do
         local value = values[at]
+        -- (What is damaged is left to the one who looks at each job.)
+        if value and #value < 9 then break end
         if value then
             local first, size = value:byte(1), value:byte(9)
             local kind = value:sub(10, 9 + size)
@@ -103,6 +105,10 @@ function next_of(q, c, s)
                 end
                 local counts = j and (j.state == 'r' or j.state == 'h' and j.held == s.name
                     and entry_of(j) == entries[at])
+                if counts and s.lane and j.prio ~= s.prio then
+                    j.err, counts = 'its record is damaged: it is in the lane of another priority', false
+                    bury(q, j)
+                end
                 -- Large payloads take time to read.
                 c.looks = c.looks - (values[at] and floor(#values[at] / 1024) or 0)
                 s.jobs[at] = { counts and j, entries[at] }

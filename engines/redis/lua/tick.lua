@@ -88,9 +88,12 @@ local function drop_marks(q, most)
     return #members == most
 end
 
-function schedule_of(q, name)
-    local value = call('HGET', q.k[TICK], name)
-    return value and cmsgpack.unpack(value) or nil
+-- The schedule of this name, or of a record that was read; nil: there is none, or it is damaged.
+function schedule_of(q, name, value)
+    value = value or call('HGET', q.k[TICK], name)
+    if not value then return nil end
+    local ok, p = pcall(cmsgpack.unpack, value)
+    return ok and type(p) == 'table' and type(p.last) == 'number' and type(p.skipped) == 'number' and p or nil
 end
 
 function write_schedule(q, name, p)
@@ -119,8 +122,9 @@ local function tick_periodic(q, most)
     if q.r[NEXT_TICK] > q.now then return false end
     local all, next_, made = call('HGETALL', q.k[TICK]), 2 * LATEST, 0
     for at = 1, #all, 2 do
-        local name, p = all[at], cmsgpack.unpack(all[at + 1])
-        if p.every then
+        local name = all[at]
+        local p = schedule_of(q, name, all[at + 1])
+        if p and p.every then
             if p.last + p.every <= q.now and made < most then
                 made = made + 1
                 p.last = p.last + p.every * floor((q.now - p.last) / p.every)

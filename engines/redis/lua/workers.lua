@@ -18,7 +18,8 @@ local function note_worker(q, name, about, kinds, slots, stops)
     local k, now = q.k[SEEN], q.now
     local number_ = type(about.number) == 'number' and whole(about.number) or 'n' .. (name or '')
     local value = call('HGET', k, 'w' .. number_)
-    local old = value and cmsgpack.unpack(value) or nil
+    local ok, old = pcall(cmsgpack.unpack, value or '')
+    if not ok or type(old) ~= 'table' or type(old.seen) ~= 'number' or type(old.began) ~= 'number' then old = nil end
     stops = stops or false
     if kinds and #kinds > 256 then kinds = nil end
     if old and old.seen <= now then
@@ -60,9 +61,12 @@ local function all_workers(q)
     local all, workers = call('HGETALL', q.k[SEEN]), {}
     for at = 1, #all, 2 do
         if all[at]:byte() == 119 then
-            local w = cmsgpack.unpack(all[at + 1])
-            w.field, w.name = all[at], w.name or ''
-            workers[#workers + 1] = w
+            -- (One whose record is damaged is not shown: the next report writes it anew.)
+            local ok, w = pcall(cmsgpack.unpack, all[at + 1])
+            if ok and type(w) == 'table' and type(w.seen) == 'number' and type(w.began) == 'number' then
+                w.field, w.name = all[at], w.name or ''
+                workers[#workers + 1] = w
+            end
         end
     end
     q.workers = workers

@@ -7,6 +7,7 @@ mod server;
 mod bench;
 mod chaos;
 mod cluster;
+mod damage;
 mod failover;
 mod finishing;
 mod languages;

@@ -155,6 +155,14 @@ impl Server {
         self.try_ask(args).unwrap_or_else(|error| panic!("{args:?}: {error}"))
     }
 
+    /// Sends a command of bytes.
+    pub fn ask_bytes(&self, args: &[&[u8]]) -> Value {
+        let mut connection = redis::Client::open(self.url()).unwrap().get_connection().unwrap();
+        let mut command = Cmd::new();
+        args.iter().for_each(|arg| _ = command.arg(*arg));
+        command.query(&mut connection).unwrap()
+    }
+
     /// Whether INFO has this text now.
     pub fn says(&self, section: &str, text: &str) -> bool {
         let said = self.try_ask(&["INFO", section]);
