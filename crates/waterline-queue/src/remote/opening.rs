@@ -20,6 +20,9 @@ impl<S: Server> Remote<S> {
         let mut number = None;
         let shared = self.open.open::<QueueError>(name, options, |known| {
             if let Some(known) = known.filter(|known| self.keep_of(known).is_some()) {
+                if S::FORGETS && !options.admin {
+                    self.open_queue(name, options)?;
+                }
                 return Ok(Arc::clone(known));
             }
             let (made, averages) = self.open_queue(name, options)?;

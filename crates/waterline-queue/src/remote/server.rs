@@ -140,6 +140,10 @@ pub trait Server: Send + Sync + 'static {
     /// How many turns a runner makes at once.
     const TURNS: usize;
 
+    /// Whether the server may forget a queue, as when all its keys are removed: then one that is
+    /// opened again while it is open is made anew.
+    const FORGETS: bool = false;
+
     /// The most plain jobs of several threads in one call.
     const JOINED: usize;
 

@@ -83,6 +83,8 @@ impl Server for Functions {
 
     const JOINED: usize = 256;
 
+    const FORGETS: bool = true;
+
     fn worker(&self) -> &str {
         &self.store.options().holder
     }
