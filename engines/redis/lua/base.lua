@@ -126,7 +126,7 @@ end
 -- a caller listens; NEXT_DUE: no job of `due` is due before this time; SUSPECTS: the jobs that have
 -- to run alone; ENDINGS: of awaited jobs, see edges.lua; LANES: those that may have an entry (1, 2,
 -- 4, 8); LINES, EDGES: 1 if there may be some (but those of `w`); NEXT_TICK: when a schedule is
--- due; PAUSED: until then; WATCHED: until when somebody is told of changes; GONE: the ids that are
+-- due; PAUSED: until then; WATCHED: until when watchers are told of changes; GONE: the ids that are
 -- remembered; WALK: 1 if all limits have to look again; REVISION of the options. (A list costs less
 -- than a table of names, and each one costs a bit.)
 local LAST, CLAIMS, TICKED, LATEST_SEEN, BELL, NEXT_DUE, SUSPECTS, ENDINGS, LANES, LINES, EDGES = 1, 2, 3, 4, 5, 6, 7,

@@ -179,7 +179,7 @@ define('wl_status_inputs', { 'no-writes' }, function(q)
     return r[PAUSED] >= 2 ^ 62 and value:gsub('^{', '{"paused_until":' .. ENDLESS .. ',', 1) or value
 end)
 
--- wl_told: somebody watches for this long (ms). Changes are told on the channel of the queue as
+-- wl_told: the caller watches for this long (ms). Changes are told on the channel of the queue as
 -- JSON lists of ids. Either may be lost: who waits looks once a second, too. Answers the name of
 -- the channel.
 define('wl_told', { 'allow-oom' }, function(q)

@@ -1,5 +1,5 @@
-//! The threads that hear the bells of queues: one for each server that has one to which somebody
-//! listens. A bell may be lost, so all who wait look once a second, too.
+//! The threads that hear the bells of queues: one for each server that has one to which this
+//! process listens. A bell may be lost, so all who wait look once a second, too.
 
 use crate::address::Node;
 use crate::calls::Calls;
@@ -122,7 +122,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The loop of a thread: it hears until nobody listens, and connects again after a loss.
+    /// The loop of a thread: it hears until no caller listens, and connects again after a loss.
     fn run(self: Arc<Self>, node: &Node) {
         let mut pause = PAUSES[0];
         while self.has_work(node) {
@@ -185,7 +185,7 @@ impl Shared {
         false
     }
 
-    /// Connects, and hears until nobody listens any more.
+    /// Connects, and hears until no caller listens any more.
     fn hear(self: &Arc<Self>, node: &Node) -> Result<(), Error> {
         let connect = |calls: Arc<Calls>| calls.nodes.dial.raw_for_messages(node);
         let Some(connection) = self.calls.upgrade().map(connect) else { return Ok(()) };
@@ -216,7 +216,7 @@ impl Shared {
                 Ok(Value::Push { kind, data }) => {
                     let Some(Value::BulkString(channel)) = data.first() else { continue };
                     let channel = String::from_utf8_lossy(channel).into_owned();
-                    // Bells of a queue that has moved, or that nobody hears now.
+                    // Bells of a queue that has moved, or that no caller hears now.
                     let Some((asked, came)) = channels.get_mut(&channel) else { continue };
                     let rings = match kind {
                         PushKind::SMessage => true,

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub(crate) enum Effect {
     /// It changes nothing, or nothing the second time, so it is made again if its answer is lost.
     Repeats,
-    /// It changes something: without an answer nobody knows whether it did.
+    /// It changes something: without an answer it may have done so or not.
     Writes,
     /// The same, and replicas have to confirm it, if the settings say so.
     Confirmed,

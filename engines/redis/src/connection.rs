@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// A connection that idled for this long may have been lost without a sign, so it is asked first.
-/// Otherwise nobody would know whether its next call came through.
+/// Otherwise its next call might have come through or not.
 const TRUSTED: Duration = Duration::from_secs(1);
 
 /// Everything that is needed to connect.

@@ -57,7 +57,8 @@ pub enum Error {
         source: redis::RedisError,
     },
     /// The call was sent, and whether it counts is not known: its answer was lost, or too few
-    /// replicas have confirmed it. A push with an id may be made again: the two make one job.
+    /// replicas have confirmed it. A push with an id may be made again: the two make
+    /// one job, which runs once more only if it has ended between them.
     #[error("whether a call counts on {at} is unknown: {why}")]
     Unsure {
         /// The server, and the queue of the call.

@@ -64,7 +64,7 @@ const WORDS: [(&str, Fault, &str); 16] = [
     ("MISCONF", Fault::Passing, "the server cannot write to its disk: make room, or mend it (`INFO persistence`)"),
     ("READONLY", Fault::Elsewhere, "it is a replica now: give all addresses, or connect by Sentinel"),
     ("LOADING", Fault::Passing, "the server has started and reads its data: it takes calls once it is done"),
-    ("BUSY", Fault::Passing, "a script or function of somebody runs too long: SCRIPT KILL or FUNCTION KILL ends it"),
+    ("BUSY", Fault::Passing, "a script or function runs too long: SCRIPT KILL or FUNCTION KILL ends it"),
     ("OOM", Fault::Passing, "raise `maxmemory`, or let workers go on: claims and ends are taken all the same"),
     ("NOAUTH", Fault::Final, "give a user and a password in the address: redis://user:password@host"),
     ("WRONGPASS", Fault::Final, "correct the user or the password of the address"),

@@ -21,8 +21,8 @@
 //! * [`RedisStore::queue`] opens a queue, with all that a [`Queue`](waterline_queue::Queue) has.
 //! * [`LeaseExt::finish_with_redis`] and [`RunnerExt::on_writing_redis`] end a job together with
 //!   [`Writes`] of yours.
-//! * [`Error`] says what happened, where, and what to do. After [`Error::Unsure`] nobody knows
-//!   whether a call counts; after all others nothing was changed.
+//! * [`Error`] says what happened, where, and what to do. After [`Error::Unsure`] a call may
+//!   count or not; after all others nothing was changed.
 //!
 //! ## What can be lost
 //!
@@ -62,7 +62,7 @@
 //! ## Threads and time
 //!
 //! Everything works within a tokio runtime too, though each call blocks. Calls return: a server
-//! that does not answer is given up after [`RedisOptions::answer_timeout`]. While somebody listens
+//! that does not answer is given up after [`RedisOptions::answer_timeout`]. While a caller listens
 //! to a queue, there is one thread for its server, which ends soon after the last listener.
 
 #![warn(unreachable_pub, clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]

@@ -66,7 +66,7 @@ impl<S: Server> Remote<S> {
 
     pub(super) fn of(&self, queue: QueueNo) -> Arc<Opened> {
         let queues = self.queues.read();
-        let Some(opened) = queues.get(&queue) else { unreachable!("a queue is open while somebody asks for it") };
+        let Some(opened) = queues.get(&queue) else { unreachable!("a queue is open while a call asks for it") };
         Arc::clone(opened)
     }
 

@@ -101,11 +101,12 @@ pub enum QueueError {
     },
 
     /// The server has not confirmed a change: its answer was lost, or too few replicas have it. The
-    /// change may be made or not. A job with an id may be pushed again at once: as long as it is
-    /// kept, both pushes make one job.
+    /// change may be made or not. A job with an id may be pushed again: both pushes make one job,
+    /// which runs once more only if it has ended between them. One that is
+    /// [`Unique::within`](crate::Unique::within) a time does not run again.
     #[error(
-        "the server has not confirmed the call to {doing} in the queue {queue:?}, so nobody knows if it was made: look, and make it again if it \
-         was not (a push with an id may be repeated at once)"
+        "the server has not confirmed the call to {doing} in the queue {queue:?}, so it may have been made or not: look, and make it again if it \
+         was not (both pushes of an id make one job, which runs again only if it has ended meanwhile)"
     )]
     #[non_exhaustive]
     Unsure {

@@ -101,7 +101,7 @@ fn behind(server: &Server) -> Vec<bool> {
     longest(server);
     let keyed = claims_until(&queue, &[], |held| !first.contains(held));
     let keyed_ms = longest(server);
-    // Jobs of a kind that nobody here takes.
+    // Jobs of a kind that no worker takes.
     let queue = Queue::new(server, "{}");
     push_many(&queue, MANY);
     queue.push_of("own", 1);
@@ -113,7 +113,7 @@ fn behind(server: &Server) -> Vec<bool> {
         row("the longest of them", removed_ms, 10.0, "ms"),
         row("calls to find a job behind 100,000 of a full key", keyed as f64, 500.0, "calls"),
         row("the longest of them", keyed_ms, 10.0, "ms"),
-        row("calls to find a job behind 100,000 of a kind that nobody takes", kinds as f64, 30.0, "calls"),
+        row("calls to find a job behind 100,000 of a kind that no worker takes", kinds as f64, 30.0, "calls"),
         row("the longest of them", kinds_ms, 10.0, "ms"),
     ]
 }
