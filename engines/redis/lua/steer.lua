@@ -204,40 +204,45 @@ define('wl_steer', { 'allow-oom' }, function(q)
     return rows
 end)
 
--- The members of an object as text: their keys, and the text of each value, as it is.
+-- The place of the quote that ends the text which begins at a quote.
+local function text_end(object, from)
+    local at = from + 1
+    while true do
+        local next_ = object:find('["\\]', at)
+        if object:byte(next_) == 34 then return next_ end
+        at = next_ + 2
+    end
+end
+
+-- The members of an object as text: their keys, and the text of each value, as it is. (It is read
+-- once from its begin to its end: a caller gives 64 kB of it, and all others wait.)
 local function members_of(object)
     local members, at = {}, object:find('{', 1, true) + 1
     while true do
         local from, to = object:find('^%s*"', at)
         if not from then return members end
-        local stop = to
-        repeat
-            stop = object:find('"', stop + 1, true)
-            local slashes = object:sub(1, stop - 1):match('(\\*)$')
-        until #slashes % 2 == 0
+        local stop = text_end(object, to)
         local key = cjson.decode('[' .. object:sub(to, stop) .. ']')[1]
         local _, value_from = object:find('^%s*:%s*', stop + 1)
-        local depth, scan = 0, value_from + 1
-        while true do
+        local depth, scan, sign = 0, value_from + 1, nil
+        repeat
             local next_ = object:find('["{}%[%],]', scan)
-            local sign = object:sub(next_, next_)
+            sign = object:sub(next_, next_)
             if sign == '"' then
-                repeat
-                    next_ = object:find('"', next_ + 1, true)
-                    local slashes = object:sub(value_from, next_ - 1):match('(\\*)$')
-                until #slashes % 2 == 0
+                next_ = text_end(object, next_)
             elseif sign == '{' or sign == '[' then
                 depth = depth + 1
-            elseif depth == 0 then
-                members[#members + 1] = { key, (object:sub(value_from + 1, next_ - 1):gsub('%s+$', '')) }
-                at = next_ + 1
-                if sign == '}' then return members end
-                break
-            elseif sign ~= ',' then
+            elseif depth > 0 and sign ~= ',' then
                 depth = depth - 1
+                sign = ''
             end
             scan = next_ + 1
-        end
+        until depth == 0 and (sign == ',' or sign == '}')
+        local last = scan - 2
+        while object:byte(last) <= 32 do last = last - 1 end
+        members[#members + 1] = { key, object:sub(value_from + 1, last) }
+        if sign == '}' then return members end
+        at = scan
     end
 end
 

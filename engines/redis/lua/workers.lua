@@ -39,9 +39,9 @@ end
 
 -- The same for a list of {queue, name, kinds, slots, stopping} and what `about` has. Only those of
 -- this queue count. What a worker says of itself does not cost it its leases and ends, so faults in
--- it are passed over.
+-- it are passed over, and so are more than 256 kB, which would take long to read.
 function note_workers(q, value)
-    if not value then return end
+    if not value or #value > 262144 then return end
     local ok, list = pcall(cjson.decode, value)
     if not ok or type(list) ~= 'table' then return end
     for at = 1, min(#list, 256) do

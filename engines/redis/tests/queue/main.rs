@@ -5,6 +5,7 @@
 mod server;
 
 mod bench;
+mod bounds;
 mod chaos;
 mod cluster;
 mod damage;
