@@ -157,9 +157,11 @@ fn a_former_holder_of_either_name_is_fenced() {
         ["a", "b"].iter().for_each(|name| live(&database, &store, name, 3));
         let mut old = store.progress(name);
         let next = old.acquire_all().unwrap().unwrap().next;
-        // A holder takes its wishes when it hears of them, which may be at any moment here.
-        let expire = "DELETE FROM waterline.wish; UPDATE waterline.progress SET expires = '-infinity'";
-        database.client().batch_execute(expire).unwrap();
+        // A holder takes its wishes when it hears of them, which may be at any moment here. It
+        // locks its name before them, so no transaction here locks both.
+        for statement in ["DELETE FROM waterline.wish", "UPDATE waterline.progress SET expires = '-infinity'"] {
+            database.client().execute(statement, &[]).unwrap();
+        }
         let (mut client, new) = (database.client(), Saved::new(Some(next), next + 1, Vec::new()));
         let mut transaction = client.transaction().unwrap();
         let replaced = |transaction: &mut Transaction<'_>| store.replace_in(transaction, &[("a", "b")]).unwrap();
