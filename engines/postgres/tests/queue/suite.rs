@@ -20,7 +20,7 @@ fn suite() -> QueueSuite<'static> {
             move |name: &str, options| store.queue(name, options)
         }
     });
-    suite.random_calls(size(2_500, 50_000), common::seed())
+    suite.random_calls(size(600, 50_000), common::seed())
 }
 
 waterline_queue_suite::queue_suite!(suite());
