@@ -6,8 +6,9 @@
 -- which nothing interrupts. Redis undoes nothing of a function that fails, so each one checks
 -- first, and writes then.
 --
--- * Keys: a call declares all 26 keys of its queue (of each of its queues), in the order below, and
---   makes no key itself.
+-- * Keys: a call declares the 26 keys of its queue (of each of its queues), in the order below, so
+--   that a cluster refuses it while their slot moves. Without a cluster the first key is enough for
+--   a call of one queue, and costs less. The others follow from it.
 -- * Arguments: the first one is empty (in a test: the time of its server in milliseconds). Then
 --   come those of the function, one by one. A number is decimal, and empty for null. A text that
 --   may be null is empty, or `=` and the text. A flag is 1 or 0. A list is its length (empty: null)
@@ -19,7 +20,7 @@
 --   that is no letter, digit or one of `_.~:/+-`, and are `-` if there is none.
 -- * Times are milliseconds since 1970 by the clock of this server, and durations are milliseconds.
 
--- (What is not there while a library is loaded. Each call sets it.)
+-- (What is not there while a library is loaded. The first call sets it.)
 local call, pack, unstruct, bits, floor, min, max
 
 -- head: options and registers; job: what a push gave; state: of the jobs that have moved; lane: the
@@ -73,7 +74,7 @@ local function number(q)
     local value = q.args[at] or missing(q)
     if value == '' then return nil end
     local number_ = tonumber(value)
-    if not number_ or number_ ~= floor(number_) or number_ > 2 ^ 63 or number_ < -2 ^ 63 then
+    if not number_ or number_ % 1 ~= 0 or number_ > 2 ^ 63 or number_ < -2 ^ 63 then
         refuse(quoted(value:sub(1, 60)) .. ' is no whole number of 64 bits')
     end
     return number_
@@ -89,14 +90,11 @@ local function text(q)
     return value:sub(2)
 end
 
-local FLAGS = { ['1'] = 1, ['0'] = 0, [''] = -1 }
-
 local function flag(q)
-    local at = q.at + 1
-    q.at = at
-    local value = FLAGS[q.args[at] or missing(q)]
-    if not value then refuse('a flag is 1 or 0, and not ' .. quoted(q.args[at]:sub(1, 60))) end
-    if value >= 0 then return value == 1 end
+    local value = arg(q)
+    if value == '1' then return true end
+    if value == '0' then return false end
+    if value ~= '' then refuse('a flag is 1 or 0, and not ' .. quoted(value:sub(1, 60))) end
 end
 
 -- The length of a list; null: there is none.
@@ -132,11 +130,8 @@ end
 local LAST, CLAIMS, TICKED, LATEST_SEEN, BELL, NEXT_DUE, SUSPECTS, ENDINGS, LANES, LINES, EDGES = 1, 2, 3, 4, 5, 6, 7,
     8, 9, 10, 11
 local NEXT_TICK, PAUSED, WATCHED, GONE, WALK, REVISION = 12, 13, 14, 15, 16, 17
-local REGISTERS = '<' .. ('d'):rep(17)
 
-local function read_registers(raw) return { unstruct(REGISTERS, raw) } end
-
-local function registers_of(r) return pack(REGISTERS, unpack(r, 1, 17)) end
+local function read_registers(raw) return { unstruct('<ddddddddddddddddd', raw) } end
 
 -- Numbers that few calls need: paused_since, back_at and back_by (the last step back of the clock),
 -- lost (1: there were more ids than are remembered).
@@ -144,43 +139,80 @@ local function rare(q, name) return tonumber(call('HGET', q.k[HEAD], name) or 0)
 
 local function set_rare(q, name, value) call('HSET', q.k[HEAD], name, whole(value)) end
 
--- Options, read once: by their revision, which says what they are.
-local known = { count = 0 }
-local options_of
+local options_of, enter
 
--- Reads the head of a queue whose keys begin after `from`.
-local function enter(keys, args, from)
-    if #keys < from + 26 then refuse('a call has the 26 keys of its queue, and not ' .. (#keys - from)) end
-    local k = keys
-    if from > 0 then
-        k = {}
-        for at = 1, 26 do k[at] = keys[from + at] end
+do
+    local WORDS = {}
+    for word in ('head job state lane0 lane1 lane2 lane3 due run done dead expires forget index use held turn refill '
+        .. 'after before data meta shown note tick seen'):gmatch('%w+') do WORDS[#WORDS + 1] = word end
+
+    -- Kept for later calls: by the heads of queues their keys, and by their revisions options. In a
+    -- server with very many queues, some are.
+    local known, most = {}, 0
+
+    local function keep(name, value)
+        if most >= 512 then known, most = {}, 0 end
+        known[name], most = value, most + 1
+        return value
     end
-    local time = call('TIME')
-    local us = time[1] * 1000000 + time[2]
-    local real, clock = floor(us / 1000), args[1]
-    local now = clock == '' and real or tonumber(clock)
-    if not now then refuse('the first argument of each call is empty') end
-    local raw, r, options = call('HGET', k[HEAD], 'registers') or nil, nil, nil
-    if raw then
-        if #raw ~= 136 then refuse('the head of the queue is damaged: restore the server from its file, or remove the keys') end
-        r = read_registers(raw)
-        options = known[r[REVISION]]
-        if not options then
-            if known.count >= 256 then known = { count = 0 } end
-            options, known.count = options_of(call('HGET', k[HEAD], 'options')), known.count + 1
-            known[r[REVISION]] = options
+
+    local function keys_of(head)
+        local k, begin = {}, head:sub(1, -5)
+        for at = 1, 26 do k[at] = begin .. WORDS[at] end
+        return keep(head, k)
+    end
+
+    -- Reads the head of a queue whose keys begin after `from`.
+    function enter(keys, args, from)
+        if #keys < from + 26 and (#keys ~= 1 or from > 0) then
+            refuse('a call has the 26 keys of its queue, and not ' .. (#keys - from))
         end
+        local head = keys[from + 1]
+        local k = known[head] or keys_of(head)
+        local time = call('TIME')
+        local us = time[1] * 1000000 + time[2]
+        local real, clock = (us - us % 1000) / 1000, args[1]
+        local now = clock == '' and real or tonumber(clock)
+        if not now then refuse('the first argument of each call is empty') end
+        local raw, r, options = call('HGET', head, 'registers') or nil, nil, nil
+        if raw then
+            if #raw ~= 136 then refuse('the head of the queue is damaged: restore the server from its file, or remove the keys') end
+            -- Those that the last call has written need not be read again.
+            if raw == k.raw then r, k.raw = k.r, nil else r = read_registers(raw) end
+            local revision = r[REVISION]
+            options = known[revision] or keep(revision, options_of(call('HGET', head, 'options')))
+        end
+        return { k = k, args = args, at = 1, told = {}, ready = 0, us = us, real = real, now = now, raw = raw, r = r,
+            o = options, is_test = clock ~= '', used = {} }
     end
-    return { k = k, args = args, at = 1, told = {}, ready = 0, us = us, real = real, now = now, raw = raw, r = r,
-        o = options, is_test = clock ~= '' }
 end
 
 local function name_of(q) return q.name or call('HGET', q.k[HEAD], 'name') or nil end
 
+-- Writes the numbers of running jobs that have changed (see limits.lua), once in a call.
+local function save_counts(q)
+    if not q.counted then return end
+    local left, gone, k = {}, {}, q.k[USE]
+    for name in pairs(q.counted) do
+        local count_ = q.used[name]
+        if count_ > 0 then
+            left[#left + 1], left[#left + 2] = name, count_
+        else
+            gone[#gone + 1] = name
+        end
+    end
+    q.counted = nil
+    if left[1] then call('HSET', k, unpack(left)) end
+    if gone[1] then call('HDEL', k, unpack(gone)) end
+end
+
 local function save(q)
-    local raw = q.r and registers_of(q.r)
-    if raw and raw ~= q.raw then call('HSET', q.k[HEAD], 'registers', raw) end
+    local k, r = q.k, q.r
+    save_counts(q)
+    if not r then return end
+    local raw = pack('<ddddddddddddddddd', unpack(r, 1, 17))
+    if raw ~= q.raw then call('HSET', k[HEAD], 'registers', raw) end
+    k.raw, k.r = raw, r
 end
 
 -- A number that no job and no lease has had: none comes twice, not even after a failover that lost
@@ -238,6 +270,7 @@ end
 -- What is told, as far as it fits into an answer.
 local function add_told(q, rows)
     local most, lines, told = 1024, 0, q.told
+    if #told == 0 and not q.untold then return rows end
     for at = 1, min(#told, most) do rows[#rows + 1] = told[at] end
     for at = most + 1, #told do
         if told[at][1] == 'line' and told[at][4] ~= 'held' and told[at][4] ~= 'skipped' then lines = lines + 1 end
@@ -276,13 +309,15 @@ local function define(name, flags, body, many, raw)
             queues[#queues + 1], q.writes = q, writes
             if not q.r and not raw then fail('WQ001', 'there is no such queue, or its keys were removed: open it') end
         end
-        if many ~= 'first' and #keys ~= 26 * #queues then refuse('a call has the 26 keys of each of its queues, and not ' .. #keys) end
+        if many ~= 'first' and #keys ~= 26 * #queues and #keys > 1 then refuse('a call has the 26 keys of each of its queues, and not ' .. #keys) end
         return body(queues[1], queues, keys)
     end
     redis.register_function({ function_name = name, flags = flags, callback = function(keys, args)
         local queues = {}
-        call, pack, unstruct, bits = redis.call, struct.pack, struct.unpack, bit.band
-        floor, min, max = math.floor, math.min, math.max
+        if not call then
+            call, pack, unstruct, bits = redis.call, struct.pack, struct.unpack, bit.band
+            floor, min, max = math.floor, math.min, math.max
+        end
         local ok, answer = pcall(run, keys, args, queues)
         for at = #queues, 1, -1 do
             local q = queues[at]

@@ -1,4 +1,4 @@
-//! The one door to the functions: `FCALL` with all keys of the queues, where they are now.
+//! The one door to the functions: `FCALL` with the keys of the queues, where they are now.
 
 use crate::address::{self, Node};
 use crate::connection::{Connection, Failure, command};
@@ -88,9 +88,16 @@ impl Calls {
             return Err(Error::config(what, "give all of them one tag (`RedisOptions::tag`), or make a call for each"));
         }
         let mut command = redis::cmd("FCALL");
-        command.arg(function).arg(26 * queues.len() + own.len());
-        queues.iter().for_each(|queue| _ = command.arg(&queue.keys));
-        own.iter().for_each(|key| _ = command.arg(key));
+        command.arg(function);
+        match queues {
+            // The functions know the others, and a slot moves in a cluster alone.
+            [queue] if own.is_empty() && !self.nodes.is_cluster() => _ = command.arg(1).arg(&queue.keys[0]),
+            _ => {
+                command.arg(26 * queues.len() + own.len());
+                queues.iter().for_each(|queue| _ = command.arg(&queue.keys));
+                own.iter().for_each(|key| _ = command.arg(key));
+            }
+        }
         args.iter().for_each(|arg| _ = command.arg(arg));
         let call = Call { command, queues, effect };
         let (began, limit) = (Instant::now(), self.nodes.dial.answer_timeout);

@@ -1,4 +1,4 @@
-//! The keys of a queue: a fixed list, of which each call declares all. Pure.
+//! The keys of a queue: a fixed list, of which each call in a cluster declares all. Pure.
 
 use std::sync::Arc;
 

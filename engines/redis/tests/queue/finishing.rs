@@ -139,7 +139,7 @@ fn odd_calls_and_older_tokens_are_refused() {
     let (server, store) = Server::with_store(options());
     let queue = open(&store, "q");
     let mut lease = job(&queue);
-    let all: Vec<String> = from_redis_value(store.fcall("q", "t_names", &[], true).unwrap()).unwrap();
+    let all = store.keys_of("q");
     let number: String = from_redis_value::<Vec<_>>(server.ask(&["ZRANGE", &all[8], "0", "-1"])).unwrap().remove(0);
     let state: Vec<u8> = from_redis_value(server.ask(&["HGET", &all[2], &number])).unwrap();
     let token = state[8..15].iter().fold(0, |token, byte| token << 8 | u64::from(*byte));

@@ -177,6 +177,25 @@ fn each_bad_call_is_refused_in_words_and_changes_nothing() {
 }
 
 #[test]
+fn a_call_of_one_queue_may_declare_its_first_key_alone() {
+    let (server, options) = bench();
+    let (store, _queue) = filled(server, &options);
+    let all = store.keys_of("q");
+    let call = |keys: &[String], function: &str, args: &[&str]| {
+        let count = keys.len().to_string();
+        let keys = keys.iter().map(|key| &**key);
+        let words: Vec<_> = ["FCALL", function, &count].into_iter().chain(keys).chain(args.iter().copied()).collect();
+        server.ask(&words)
+    };
+    let counts = |keys: &[String]| call(keys, "wl_counts", &[""]);
+    let before = counts(&all);
+    for keys in [&all[..1], &all] {
+        call(keys, "wl_push", &["", "", "1", "k", "1", ""]);
+        assert!(counts(&all[..1]) == counts(&all) && counts(&all) != before);
+    }
+}
+
+#[test]
 fn notes_are_whole_numbers_of_64_bits_that_are_never_rounded() {
     let (server, options) = bench();
     let (_store, queue) = filled(server, &options);

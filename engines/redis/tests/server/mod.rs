@@ -28,7 +28,6 @@ local function add(keys) return redis.call('HINCRBY', keys[1], 'n', 1) end
 redis.register_function('t_add', add)
 redis.register_function({ function_name = 't_count', flags = { 'no-writes' },
     callback = function(keys) return tonumber(redis.call('HGET', keys[1], 'n') or 0) end })
-redis.register_function({ function_name = 't_names', flags = { 'no-writes' }, callback = function(keys) return keys end })
 redis.register_function({ function_name = 't_echo', flags = { 'no-writes' }, callback = function(_, args) return args end })
 redis.register_function('t_say', function(_, args) return redis.error_reply(args[1]) end)
 redis.register_function('t_ring', function(keys) return redis.call('SPUBLISH', keys[1]:sub(1, -5) .. 'bell', '') end)
