@@ -169,7 +169,7 @@ local function take_carefully(q, c, order)
     local steady, all = {}, {}
     local names = c.limited and called(q) or {}
     if r[SUSPECTS] > 0 then names[#names + 1] = 's' end
-    local lines = lines_for(q, c, 256)
+    local lines = r[LINES] == 1 and lines_for(q, c, 256) or {}
     for _, name in ipairs(names) do
         if order == NORMAL and (name:byte() ~= 116 or not c.set or c.set[name:sub(2)]) then
             steady[#steady + 1] = source(q, 'name', name)
@@ -240,9 +240,13 @@ function claim(q, c, rows)
     local r, most = q.r, c.most
     c.jobs, c.touched, c.mine = {}, {}, {}
     -- Each eighth job is of the lowest priority.
-    local low = floor((r[CLAIMS] + most) / 8) - floor(r[CLAIMS] / 8)
+    local eighths = r[CLAIMS] % 8 + most
+    local low = (eighths - eighths % 8) / 8
     local has_lines = r[LINES] == 1 and call('ZRANGEBYLEX', q.k[HELD], '[k', '(w', 'LIMIT', 0, 1)[1] ~= nil
-    if not has_lines then r[LINES] = 0 end
+    -- (Limits that were called, though they hold no job now, are looked at once more.)
+    if r[LINES] == 1 and not has_lines and not (q.o.limited and call('EXISTS', q.k[TURN], q.k[REFILL]) > 0) then
+        r[LINES] = 0
+    end
     c.limited = q.o.limited or has_lines and call('EXISTS', q.k[TURN]) == 1 or r[WALK] == 1
     if c.limited or has_lines or r[SUSPECTS] > 0 or c.set or c.due_by and c.due_by < q.now then
         if most > low then

@@ -130,12 +130,13 @@ function take_back(q, j)
     end
 end
 
--- Writes the ends of jobs that leave nothing: of a list of {number, state, data, place, token}.
+-- Writes the ends of jobs that leave nothing: of a list of {number, state, data}.
 local function finish_plain(q, plain)
     local k, keep, numbers = q.k, q.o.keep, {}
+    local is_watched = q.r[WATCHED] > q.real
     for at = 1, #plain do
         numbers[at] = plain[at][1]
-        note_change(q, '~' .. numbers[at])
+        if is_watched then note_change(q, '~' .. numbers[at]) end
     end
     call('ZREM', k[RUN], unpack(numbers))
     if keep == 0 then
@@ -147,7 +148,8 @@ local function finish_plain(q, plain)
     local tail, until_ = pack('>I7I7B', q.now, gone, 0), keep < 0 and '+inf' or whole(gone)
     for at, one in ipairs(plain) do
         -- (The counts of failures and crashes, and the token, stay as they are.)
-        values[2 * at - 1], values[2 * at] = one[1], (one[3] and 'f\224' or 'f ') .. one[2]:sub(3, 15) .. tail
+        local flags = one[3] and 'f\224' or bits(one[2]:byte(2), 64) > 0 and 'f`' or 'f '
+        values[2 * at - 1], values[2 * at] = one[1], flags .. one[2]:sub(3, 15) .. tail
         times[2 * at - 1], times[2 * at] = until_, one[1]
         if one[3] then call('HSET', k[DATA], one[1], one[3]) end
     end
@@ -177,29 +179,53 @@ local function end_one_of(q, e, state, groups, at)
     table.insert(groups[name][3], at)
 end
 
+-- Of running jobs those that leave nothing but their places, by their numbers.
+local function jobs_with_places(q, numbers, states)
+    local own, of = {}, {}
+    for at = 1, #numbers do
+        local state = states[at]
+        -- (Neither alone nor with values beside its own.)
+        local flags = state and state:byte() == 120 and state:byte(2) or 0
+        if bits(flags, 88) > 0 and bits(flags, 132) == 0 then own[#own + 1], of[#of + 1] = numbers[at], state end
+    end
+    if #own == 0 then return own end
+    local jobs = {}
+    for at, value in ipairs(values_of(q.k[JOB], own)) do
+        jobs[own[at]] = value and places_of(value, of[at]) or nil
+    end
+    read_taken(q, jobs)
+    return jobs
+end
+
 function end_many(q, ends, rows)
     local numbers, plain, seen, groups = {}, {}, {}, {}
     for at = 1, #ends do numbers[at] = ends[at][1] end
-    local states = call('HMGET', q.k[STATE], unpack(numbers))
+    local states = values_of(q.k[STATE], numbers)
     local can_be_plain, places = q.r[EDGES] == 0, {}
+    local with_places = can_be_plain and jobs_with_places(q, numbers, states) or {}
     for at = 1, #ends do
         local e, n, state = ends[at], numbers[at], states[at]
         local code, own = 0, 0
         if state then code, own = state:byte(1, 2) end
-        if code == 120 and can_be_plain and e[3] == 'finished' and bits(own, 92) == 0
+        if code == 120 and can_be_plain and e[3] == 'finished' and (bits(own, 92) == 0 or with_places[n])
             and #state == 30 + (state:byte(30) or 0) and not seen[n]
             and token_of(state) == e[2] then
-            plain[#plain + 1], places[#places + 1] = { n, state, e[6] }, at
+            if with_places[n] then leave_places(q, with_places[n]) end
+            plain[#plain + 1], places[#places + 1], seen[n] = { n, state, e[6] }, at, 2
         else
             -- (One that comes twice has changed.)
             if seen[n] then state = seen[n] == 1 and call('HGET', q.k[STATE], n) or nil end
             end_one_of(q, e, state, groups, at)
+            seen[n] = seen[n] or 1
         end
-        seen[n] = code == 120 and #places > 0 and places[#places] == at and 2 or seen[n] or 1
     end
     if #plain > 0 then
         finish_plain(q, plain)
         local state = q.o.keep ~= 0 and 'finished' or nil
+        if #plain == #ends then
+            rows[#rows + 1] = { 'finished', false, false, false, state }
+            return
+        end
         local name = 'finished ' .. (state or '')
         local others = groups[name] and groups[name][3] or {}
         for _, at in ipairs(places) do others[#others + 1] = at end

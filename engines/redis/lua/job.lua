@@ -5,7 +5,8 @@
 -- waits since its push has none. So such a job costs as little memory as there is.
 
 local state_value, job_of, write_state, write_job, load, load_part, id_of, is_live, unique_of, shown_state, find,
-    required, remember, forget, mark_of, remembered, delete_job, progress_of, bury
+    required, remember, forget, mark_of, remembered, delete_job, progress_of, bury, values_of,
+    places_of
 
 -- The settings that a job may have: id, key, cost, retry; keep: its retention; fp: its fingerprint,
 -- and until when it refuses twins (till: c a claim, d the end, w a time); skip: it is not run if a
@@ -66,32 +67,37 @@ function state_value(j)
     return rare and value .. cmsgpack.pack(rare) or value
 end
 
--- A job from both values. It fails if they are damaged.
-local function read_job(n, value, state)
+-- What a push gave, but for the payload, which begins at the second result.
+local function read_settings(value)
     local flags, pushed, length = unstruct('>BI7B', value)
-    local from, j = 10 + length, nil
+    local from, j = 10 + length, {}
     if flags >= 4 then
         local size = unstruct('>I4', value, from)
         j = cmsgpack.unpack(value:sub(from + 4, from + 3 + size))
         j.rich = true
         from = from + 4 + size
-    else
-        j = {}
     end
-    j.n, j.prio, j.pushed, j.kind, j.payload = n, flags % 4, pushed, value:sub(10, 9 + length), value:sub(from)
+    j.prio, j.pushed, j.kind = flags % 4, pushed, value:sub(10, 9 + length)
+    return j, from
+end
+
+-- A job from both values. It fails if they are damaged.
+local function read_job(n, value, state)
+    local j, from = read_settings(value)
+    j.n, j.payload = n, value:sub(from)
     j.due0, j.named0 = j.due, j.named
     if not state then
         j.state, j.place, j.fail, j.crash = 'r', n, 0, 0
-        j.since = j.given or pushed
+        j.since = j.given or j.pushed
         j.at = max(j.due or 0, j.since)
     else
         local code, own, fail_, crash, place, since, at, worker = unstruct('>BBI4I2I7I7I7B', state)
         j.state, j.fail, j.crash, j.place, j.since, j.at, j.has_state = STATES[code], fail_, crash, place, since, at,
             true
         if own > 0 then
-            j.silent, j.stopping, j.suspect = bits(own, 1) > 0, bits(own, 2) > 0, bits(own, 4) > 0
-            j.kcount, j.tcount, j.taken = bits(own, 8) > 0, bits(own, 16) > 0, bits(own, 32) > 0
-            j.side = bits(own, 128) > 0
+            j.silent, j.stopping, j.suspect = own % 2 >= 1, own % 4 >= 2, own % 8 >= 4
+            j.kcount, j.tcount, j.taken = own % 16 >= 8, own % 32 >= 16, own % 64 >= 32
+            j.side = own >= 128
         end
         if #state < 30 + worker then return { state = nil } end
         if worker > 0 then j.worker = state:sub(31, 30 + worker) end
@@ -117,9 +123,23 @@ function job_of(n, value, state)
     return j
 end
 
+-- Of a running job that leaves nothing but its places: its key and its kind, and which it has.
+function places_of(value, state)
+    local ok, j = pcall(read_settings, value)
+    if not ok or j.id or j.fp or j.keep then return nil end
+    local own = state:byte(2)
+    return { key = j.key, kind = j.kind, kcount = own % 16 >= 8, tcount = own % 32 >= 16 }
+end
+
 function write_state(q, j)
     put(q, 'HSET', q.k[STATE], whole(j.n), state_value(j))
     j.has_state = true
+end
+
+-- The values of jobs: one alone costs half of a list.
+function values_of(key, numbers)
+    if #numbers == 1 then return { call('HGET', key, numbers[1]) } end
+    return call('HMGET', key, unpack(numbers))
 end
 
 function write_job(q, j) put(q, 'HSET', q.k[JOB], whole(j.n), job_value(j)) end

@@ -4,7 +4,7 @@
 -- its tokens. `turn` has the limits that may have a place for a job that they hold, and `refill`
 -- when the tokens for the next one are there.
 
-local bounds_of, limits_for, taken_of, bucket_of, tokens_at, take_tokens, take_places, leave_places, full_limit,
+local bounds_of, limits_for, taken_of, read_taken, bucket_of, tokens_at, take_tokens, take_places, leave_places, full_limit,
     call_again, called, count_running
 
 -- The bounds of a limit: its own, or those of each key.
@@ -12,7 +12,9 @@ function bounds_of(q, name) return q.o.limits[name] or name:byte() == 107 and q.
 
 -- The limits of a job, beside that of the queue.
 function limits_for(q, j)
+    if j.limits then return j.limits end
     local o, names = q.o, {}
+    j.limits = names
     if j.key and (o.e_limits or o.k_limits) and bounds_of(q, 'k' .. j.key) then names[1] = 'k' .. j.key end
     if o.t_limits and o.limits['t' .. j.kind] then names[#names + 1] = 't' .. j.kind end
     return names
@@ -20,7 +22,31 @@ end
 
 function taken_of(q, name)
     if name == 'q' then return call('ZCARD', q.k[RUN]) end
-    return tonumber(call('HGET', q.k[USE], name) or 0)
+    local taken = q.used[name]
+    if not taken then
+        taken = tonumber(call('HGET', q.k[USE], name) or 0)
+        q.used[name] = taken
+    end
+    return taken
+end
+
+-- Reads at once how many jobs of the keys of these ones run.
+function read_taken(q, jobs)
+    local names = {}
+    for _, j in pairs(jobs) do
+        local name = j.key and 'k' .. j.key
+        if name and not q.used[name] then
+            names[#names + 1], q.used[name] = name, 0
+        end
+    end
+    if #names == 0 then return end
+    for at, taken in ipairs(values_of(q.k[USE], names)) do q.used[names[at]] = tonumber(taken or 0) end
+end
+
+-- They are written at the end of the call.
+local function add_taken(q, name, by)
+    q.used[name], q.counted = taken_of(q, name) + by, q.counted or {}
+    q.counted[name] = true
 end
 
 -- The tokens of a rate as they are now, in parts.
@@ -56,28 +82,26 @@ end
 
 -- A job takes its places, and leaves them. Jobs of kinds are counted if a limit bounds them.
 function take_places(q, j)
-    local k = q.k[USE]
     if j.key and not j.kcount then
         j.kcount = true
-        call('HINCRBY', k, 'k' .. j.key, 1)
+        add_taken(q, 'k' .. j.key, 1)
     end
     if q.o.counts_kinds and not j.tcount then
         j.tcount = true
-        call('HINCRBY', k, 't' .. j.kind, 1)
+        add_taken(q, 't' .. j.kind, 1)
     end
 end
 
 -- Calls the first held job of a limit, if it has one, unless it stands there already.
 local function ring_limit(q, name)
     local line_ = line_of(name)
-    if first_in(q, line_, line_) then
+    if q.r[LINES] == 1 and first_in(q, line_, line_) then
         call('ZADD', q.k[TURN], 'NX', next_number(q), name)
         q.freed = true
     end
 end
 
 function leave_places(q, j)
-    local k = q.k[USE]
     if j.kcount and not j.key then
         -- Its record was damaged, so the key is not known of which it has a place.
         j.kcount = nil
@@ -85,7 +109,7 @@ function leave_places(q, j)
     end
     for _, name in ipairs({ j.kcount and 'k' .. j.key or '', j.tcount and 't' .. j.kind or '' }) do
         if name ~= '' then
-            if call('HINCRBY', k, name, -1) <= 0 then call('HDEL', k, name) end
+            add_taken(q, name, -1)
             if q.o.limited then ring_limit(q, name) end
         end
     end
@@ -122,6 +146,8 @@ end
 -- first one, or (null) when one of its jobs ends.
 function call_again(q, name)
     local k, limit = q.k, bounds_of(q, name)
+    -- Without lines no limit holds a job, or was called.
+    if q.r[LINES] == 0 and not q.has_called then return end
     local first
     for prio = 0, 3 do first = first or heads(q, name, prio, 1)[1] end
     call('ZREM', k[TURN], name)
@@ -141,6 +167,7 @@ end
 -- The limits that may have a place now, up to 64: those that were called, and those with tokens.
 function called(q)
     local k = q.k
+    if q.r[LINES] == 0 and q.r[WALK] == 0 then return {} end
     for _, name in ipairs(call('ZRANGEBYSCORE', k[REFILL], '-inf', q.now, 'LIMIT', 0, 64)) do
         call('ZREM', k[REFILL], name)
         call('ZADD', k[TURN], 'NX', next_number(q), name)
@@ -162,7 +189,9 @@ function called(q)
             end
         end
     end
-    return call('ZRANGE', k[TURN], 0, 63)
+    local names = call('ZRANGE', k[TURN], 0, 63)
+    q.has_called = #names > 0
+    return names
 end
 
 -- Counts the running jobs anew: those that began before there was a limit for them, and without one
@@ -181,7 +210,9 @@ function count_running(q)
             end
         end
     end
+    save_counts(q)
     local all = call('HGETALL', k[USE])
+    q.used = {}
     for at = 1, #all, 2 do
         local name, letter = all[at], all[at]:byte()
         if (letter == 107 or letter == 116) and used[name] ~= tonumber(all[at + 1]) then

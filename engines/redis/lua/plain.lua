@@ -40,14 +40,15 @@ function begin(q, jobs, worker, lease, rows)
     local until_text = whole(until_)
     -- The end of the state of all jobs that have never moved.
     local tail = pack('>I7I7B', now, until_, worker and #worker or 0) .. (worker or '')
+    local is_watched, limited = r[WATCHED] > q.real, q.o.limited
     for at = 1, #jobs do
         local j, token = jobs[at], next_number(q)
         local n = j.text or whole(j.n)
-        if q.r[WATCHED] > q.real then note_change(q, id_of(j)) end
+        if is_watched then note_change(q, id_of(j)) end
         room = room - #j.payload
         local fits = room >= 0 or at == 1
         if j.is_plain then
-            states[2 * at - 1], states[2 * at] = n, pack('>BBI4I2I7', 120, 32, 0, 0, token) .. tail
+            states[2 * at - 1], states[2 * at] = n, 'x \0\0\0\0\0\0' .. pack('>I7', token) .. tail
             rows[#rows + 1] = { 'claimed', j.n, false, false, false, token, j.kind, fits and j.payload, false, false,
                 0, 0, j.pushed, 0,
                 now, at * 4 + j.prio }
@@ -59,7 +60,7 @@ function begin(q, jobs, worker, lease, rows)
             j.state, j.place, j.since, j.at, j.worker, j.taken, j.alone, j.held = 'x', token, now, until_, worker,
                 true, nil, nil
             if j.resub and j.resub <= now then j.resub, j.resubd = nil, nil end
-            if q.o.limited then take_places(q, j) end
+            if limited then take_places(q, j) end
             states[2 * at - 1], states[2 * at] = n, state_value(j)
             rows[#rows + 1] = { 'claimed', j.n, fits and j.id or false, false, false, token, j.kind, fits and j.payload,
                 fits and j.data or false, fits and j.err or false, j.fail, j.crash, j.pushed, j.due or 0, now,
@@ -80,7 +81,7 @@ local function take_entries(q, entries, jobs)
         local entry = entries[at]
         numbers[at] = #entry > 16 and entry:sub(18) or entry
     end
-    local values, states = call('HMGET', k[JOB], unpack(numbers)), call('HMGET', k[STATE], unpack(numbers))
+    local values, states = values_of(k[JOB], numbers), values_of(k[STATE], numbers)
     for at = 1, #entries do
         local value, state, n = values[at], states[at], tonumber(numbers[at])
         local first = value and value:byte()
@@ -109,11 +110,18 @@ end
 -- there may be more behind stale ones.
 function take_plain(q, order, most, jobs)
     local k, looked = q.k, 0
-    for _, prio in ipairs(q.r[LANES] == 4 and USUAL or order) do
+    if q.r[LANES] == 4 then order = USUAL end
+    for at = 1, #order do
+        local prio = order[at]
         while #jobs < most and may_have(q.r, prio) do
             if looked >= 256 then return true end
             local wanted = min(most - #jobs, 256 - looked)
-            local entries = call('LPOP', k[LANE + prio], whole(wanted)) or {}
+            local entries
+            if wanted == 1 then
+                entries = { call('LPOP', k[LANE + prio]) or nil }
+            else
+                entries = call('LPOP', k[LANE + prio], whole(wanted)) or {}
+            end
             if #entries < wanted then note_empty(q.r, prio) end
             looked = looked + #entries
             if #entries > 0 then take_entries(q, entries, jobs) end

@@ -90,10 +90,10 @@ function next_of(q, c, s)
         end
         local entries = next_piece(q, c, s)
         s.jobs, s.first = {}, 1
-        local numbers = {}
+        local numbers, found = {}, {}
         for at = 1, #entries do numbers[at] = #entries[at] == 16 and entries[at] or entries[at]:sub(18) end
         if #entries > 0 then
-            local values, states = call('HMGET', q.k[JOB], unpack(numbers)), call('HMGET', q.k[STATE], unpack(numbers))
+            local values, states = values_of(q.k[JOB], numbers), values_of(q.k[STATE], numbers)
             s.first = pass_others(c, s, entries, values, states) + 1
             for at = s.first, #entries do
                 local _, n = parsed(entries[at])
@@ -113,8 +113,9 @@ function next_of(q, c, s)
                 c.looks = c.looks - (values[at] and floor(#values[at] / 1024) or 0)
                 s.jobs[at] = { counts and j, entries[at] }
                 s.all[#s.all + 1] = entries[at]
-                if not counts then s.passed[entries[at]] = true end
+                if counts then found[#found + 1] = j else s.passed[entries[at]] = true end
             end
+            if #found > 1 and q.o.limited then read_taken(q, found) end
         end
     end
 end
