@@ -165,7 +165,7 @@ local function take_carefully(q, c, order)
     if o.limits.q and o.limits.q.at_once then c.most = min(c.most, o.limits.q.at_once - call('ZCARD', q.k[RUN])) end
     if c.most <= #c.jobs then return end
     -- To put jobs of other kinds into their lines, it reads more than it takes.
-    c.looks, c.piece, c.short = c.set and 3584 or 256, c.set and 64 or c.most + 1, c.most
+    c.looks, c.piece, c.short = c.set and 3584 or 224, c.set and 64 or c.most + 1, c.most
     local steady, all = {}, {}
     local names = c.limited and called(q) or {}
     if r[SUSPECTS] > 0 then names[#names + 1] = 's' end
@@ -234,6 +234,22 @@ local function take_early(q, c)
     end
 end
 
+-- Whether a job that has left its lane may run now. Otherwise its key holds it, or it has ended.
+local function takes(q, c, j)
+    local full = full_limit(q, j, nil, c.awaited)
+    if full then
+        hold_at(q, j, full)
+        return false
+    end
+    local err, skipped = needless(q, j)
+    if err or skipped then
+        end_unrun(q, j, err, skipped)
+        return false
+    end
+    take_places(q, j)
+    return true
+end
+
 -- Claims jobs, and adds their rows. c: most, set and kinds, due_by, worker, lease. It sets c.again
 -- (another claim at once may find more) and c.lined (jobs of other kinds went into their lines).
 function claim(q, c, rows)
@@ -248,7 +264,9 @@ function claim(q, c, rows)
         r[LINES] = 0
     end
     c.limited = q.o.limited or has_lines and call('EXISTS', q.k[TURN]) == 1 or r[WALK] == 1
-    if c.limited or has_lines or r[SUSPECTS] > 0 or c.set or c.due_by and c.due_by < q.now then
+    local o = q.o
+    local is_free = r[LINES] == 0 and r[WALK] == 0 and not (o.t_limits or o.q_limits or o.rates)
+    if c.limited and not is_free or has_lines or r[SUSPECTS] > 0 or c.set or c.due_by and c.due_by < q.now then
         if most > low then
             c.most = most - low
             take_carefully(q, c, NORMAL)
@@ -257,8 +275,9 @@ function claim(q, c, rows)
         local runs_alone = c.jobs[1] and c.jobs[1].suspect
         if #c.jobs < most and low > 0 and not c.again and not runs_alone then take_carefully(q, c, REVERSE) end
     else
-        if most > low then c.again = take_plain(q, NORMAL, most - low, c.jobs) end
-        if low > 0 and not c.again then c.again = take_plain(q, REVERSE, most, c.jobs) end
+        if c.limited then c.takes, c.awaited = takes, {} end
+        if most > low then c.again = take_plain(q, NORMAL, most - low, c) end
+        if low > 0 and not c.again then c.again = take_plain(q, REVERSE, most, c) end
     end
     if #c.jobs == 0 and c.due_by and c.due_by > q.now and not c.again then take_early(q, c) end
     if #c.jobs > 0 then begin(q, c.jobs, c.worker, c.lease, rows) end

@@ -101,18 +101,19 @@ local function ring_limit(q, name)
     end
 end
 
+local function leave_place(q, name)
+    add_taken(q, name, -1)
+    if q.o.limited then ring_limit(q, name) end
+end
+
 function leave_places(q, j)
     if j.kcount and not j.key then
         -- Its record was damaged, so the key is not known of which it has a place.
         j.kcount = nil
         count_running(q)
     end
-    for _, name in ipairs({ j.kcount and 'k' .. j.key or '', j.tcount and 't' .. j.kind or '' }) do
-        if name ~= '' then
-            add_taken(q, name, -1)
-            if q.o.limited then ring_limit(q, name) end
-        end
-    end
+    if j.kcount then leave_place(q, 'k' .. j.key) end
+    if j.tcount then leave_place(q, 't' .. j.kind) end
     j.kcount, j.tcount = nil, nil
 end
 

@@ -31,6 +31,8 @@ end
 -- The orders of priorities, and the one that jobs have if they name none.
 NORMAL, REVERSE = { 0, 1, 2, 3 }, { 3, 2, 1, 0 }
 local USUAL = { 2 }
+-- The failures and crashes in the state of a job that had none before.
+local NEVER_ENDED = ('\0'):rep(6)
 
 -- Begins these jobs, which have left their places: their rows `claimed`. Those that do not fit into
 -- 8 MB have no payload.
@@ -38,7 +40,7 @@ function begin(q, jobs, worker, lease, rows)
     local k, now, room, r = q.k, q.now, 8388608, q.r
     local until_, states, times = now + (lease or q.o.lease), {}, {}
     local until_text = whole(until_)
-    -- The end of the state of all jobs that have never moved.
+    -- The end of the state of all jobs that had none before.
     local tail = pack('>I7I7B', now, until_, worker and #worker or 0) .. (worker or '')
     local is_watched, limited = r[WATCHED] > q.real, q.o.limited
     for at = 1, #jobs do
@@ -48,7 +50,7 @@ function begin(q, jobs, worker, lease, rows)
         room = room - #j.payload
         local fits = room >= 0 or at == 1
         if j.is_plain then
-            states[2 * at - 1], states[2 * at] = n, 'x \0\0\0\0\0\0' .. pack('>I7', token) .. tail
+            states[2 * at - 1], states[2 * at] = n, 'x ' .. NEVER_ENDED .. pack('>I7', token) .. tail
             rows[#rows + 1] = { 'claimed', j.n, false, false, false, token, j.kind, fits and j.payload, false, false,
                 0, 0, j.pushed, 0,
                 now, at * 4 + j.prio }
@@ -61,7 +63,9 @@ function begin(q, jobs, worker, lease, rows)
                 true, nil, nil
             if j.resub and j.resub <= now then j.resub, j.resubd = nil, nil end
             if limited then take_places(q, j) end
-            states[2 * at - 1], states[2 * at] = n, state_value(j)
+            states[2 * at - 1] = n
+            states[2 * at] = j.has_state and state_value(j) or 'x' .. string.char(32 + (j.kcount and 8 or 0)
+                + (j.tcount and 16 or 0) + (j.rich and 64 or 0)) .. NEVER_ENDED .. pack('>I7', token) .. tail
             rows[#rows + 1] = { 'claimed', j.n, fits and j.id or false, false, false, token, j.kind, fits and j.payload,
                 fits and j.data or false, fits and j.err or false, j.fail, j.crash, j.pushed, j.due or 0, now,
                     at * 4 + j.prio,
@@ -74,9 +78,9 @@ function begin(q, jobs, worker, lease, rows)
     r[CLAIMS] = r[CLAIMS] + #jobs
 end
 
--- Takes the jobs of these entries of a lane that count.
-local function take_entries(q, entries, jobs)
-    local k, numbers = q.k, {}
+-- Takes the jobs of these entries of a lane that count, and that `c.takes` takes, if it is there.
+local function take_entries(q, entries, c)
+    local k, numbers, jobs = q.k, {}, c.takes and {} or c.jobs
     for at = 1, #entries do
         local entry = entries[at]
         numbers[at] = #entry > 16 and entry:sub(18) or entry
@@ -93,7 +97,7 @@ local function take_entries(q, entries, jobs)
                 is_plain = true, text = numbers[at] }
         elseif value then
             local j = counted_by(q, entries[at], n, value, state)
-            if j and (j.exp or j.root or j.skip) then
+            if j and (j.exp or j.root or j.skip) and not c.takes then
                 local err, skipped = needless(q, j)
                 if err or skipped then
                     end_unrun(q, j, err, skipped)
@@ -103,19 +107,24 @@ local function take_entries(q, entries, jobs)
             jobs[#jobs + 1] = j
         end
     end
+    if not c.takes then return end
+    if #jobs > 1 then read_taken(q, jobs) end
+    for _, j in ipairs(jobs) do
+        if j.is_plain or c.takes(q, c, j) then c.jobs[#c.jobs + 1] = j end
+    end
 end
 
--- The common claim: of a queue without limits, jobs that run alone and lines. It takes what is at
--- the head of the lanes, and passes by at most 256 stale entries. Returns the jobs, and whether
--- there may be more behind stale ones.
-function take_plain(q, order, most, jobs)
-    local k, looked = q.k, 0
+-- The common claim: of a queue without jobs that run alone and lines, and without limits but those
+-- of keys. It takes what is at the head of the lanes, and passes by at most 256 entries (64, if
+-- full keys may hold them). Returns whether there may be more behind these.
+function take_plain(q, order, most, c)
+    local k, looked, jobs, bound = q.k, 0, c.jobs, c.takes and 64 or 256
     if q.r[LANES] == 4 then order = USUAL end
     for at = 1, #order do
         local prio = order[at]
         while #jobs < most and may_have(q.r, prio) do
-            if looked >= 256 then return true end
-            local wanted = min(most - #jobs, 256 - looked)
+            if looked >= bound then return true end
+            local wanted = min(most - #jobs, bound - looked)
             local entries
             if wanted == 1 then
                 entries = { call('LPOP', k[LANE + prio]) or nil }
@@ -124,7 +133,7 @@ function take_plain(q, order, most, jobs)
             end
             if #entries < wanted then note_empty(q.r, prio) end
             looked = looked + #entries
-            if #entries > 0 then take_entries(q, entries, jobs) end
+            if #entries > 0 then take_entries(q, entries, c) end
         end
     end
     return false

@@ -47,24 +47,26 @@ end
 -- (`head`: so many have left the lane.)
 local function pass_others(c, s, entries, values, states)
     if not c.set or not s.lane or s.keeps or #s.all > 0 then return 0 end
-    local passed, last, to, list, length = 0, nil, nil, nil, 0
+    -- (The length of a kind and the kind, as they are in a value.)
+    local passed, last, size, to, list, length = 0, nil, 0, nil, nil, 0
     for at = 1, #entries do
         local value = values[at]
         -- (What is damaged is left to the one who looks at each job.)
         if value and #value < 9 then break end
         if value then
-            local first, size = value:byte(1), value:byte(9)
-            local kind = value:sub(10, 9 + size)
-            if kind ~= last then
-                to, last = c.others[kind .. s.prio], kind
+            if value:sub(9, size) ~= last then
+                size = 9 + value:byte(9)
+                last = value:sub(9, size)
+                local kind = last:sub(2)
+                to = c.others[kind .. s.prio]
                 if not to then
                     local n, _, pushed = tonumber(entries[at]), unstruct('>BI7', value)
                     to = { { n = n, place = n, at = pushed }, {}, kind, s.prio }
                 end
                 list, length = to[2], #to[2]
             end
-            if first >= 4 or states[at] or c.set[kind] then break end
-            c.others[kind .. s.prio] = length == 0 and to or c.others[kind .. s.prio]
+            if states[at] or value:byte() >= 4 or c.set[to[3]] then break end
+            if length == 0 then c.others[to[3] .. s.prio] = to end
             length = length + 1
             list[length] = entries[at]
             if #value > 1023 then c.looks = c.looks - floor(#value / 1024) end
