@@ -118,7 +118,8 @@ end
 -- Whether limits or endings may bring something sooner than the last peek said.
 local function has_bells(q)
     local o = q.o
-    return q.r[ENDINGS] > 0 or o.limited and (o.limits.q ~= nil or o.rates or q.r[LINES] == 1 and call('EXISTS', q.k[TURN]) == 1)
+    if q.r[ENDINGS] > 0 then return true end
+    return o.limited and (o.limits.q or o.rates or q.r[LINES] == 1 and call('EXISTS', q.k[TURN]) == 1)
 end
 
 local ENDS = set_of('finished failed snoozed buried put_back crashed')
