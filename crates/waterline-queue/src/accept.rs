@@ -170,6 +170,11 @@ impl Queue {
         self.catch_up_with(|peek| peek.next_change)
     }
 
+    /// Tells those who watch the queue what has happened so far.
+    pub(super) fn hear(&self) {
+        self.engine.hear(self.number);
+    }
+
     fn catch_up_with(&self, next: fn(&Peek) -> Option<Duration>) -> Option<Duration> {
         if self.shared.options.admin {
             return None;

@@ -347,6 +347,9 @@ pub trait QueueEngine: Send + Sync + 'static {
     /// Returns the number of jobs in each state.
     fn counts(&self, queue: QueueNo) -> Counts;
 
+    /// Tells those who watch the queue what other processes have changed, if its writes do not.
+    fn hear(&self, _queue: QueueNo) {}
+
     /// Returns how much a queue has done since it was opened, if that is counted.
     fn traffic(&self, _queue: QueueNo) -> Option<Traffic> {
         None

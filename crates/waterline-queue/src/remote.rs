@@ -38,7 +38,8 @@
 //! | `open`, `register_periodic`, `set_average` | the same | the caller gets the error |
 //!
 //! What may be lost: a bell, since who waits for a job looks once a second, too; and the answers
-//! that tell of changes, since waiters of a job poll it by `states_of`. Those that do not fit are
+//! that tell of changes, since waiters of a job poll it by `states_of`, and those who watch a queue
+//! read its last changes by `changes`, if the server keeps them (`TELLS`). Those that do not fit are
 //! counted by a `more`. A claimed job that does not fit has no payload, and `load` brings it.
 #![allow(
     missing_debug_implementations,
@@ -50,6 +51,7 @@
 mod answers;
 mod engine;
 mod faults;
+mod hearing;
 mod joining;
 mod leases;
 mod looks;

@@ -2,7 +2,7 @@
 
 use crate::handle::Queue;
 use crate::notify::waiting::wait_until;
-use crate::notify::watchers::{Buffer, QueueChange};
+use crate::notify::watchers::{Buffer, QueueChange, WatcherState};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,8 @@ use waterline::seam::ClockExt;
 /// better: it never misses the end.
 ///
 /// A wait needs no worker in this process: it notices by itself what falls due. A watch keeps the
-/// store of its queue open.
+/// store of its queue open. On a server, it tells of other processes if the engine does:
+/// [`which_queue`](crate::which_queue).
 pub struct Watch {
     pub(super) queue: Queue,
     pub(super) buffer: Arc<Buffer>,
@@ -25,6 +26,9 @@ impl Watch {
     pub(crate) fn new(queue: &Queue) -> Self {
         let buffer = Arc::new(Buffer::default());
         queue.shared.subscribers.watchers.add(&buffer);
+        // What others are told now has happened before.
+        queue.hear();
+        *buffer.waiting.lock() = WatcherState::default();
         Self { queue: queue.clone(), buffer }
     }
 
@@ -32,14 +36,15 @@ impl Watch {
     pub fn wait(&mut self, timeout: Duration) -> Option<QueueChange> {
         let deadline = self.queue.moment().now.checked_add(timeout);
         let mut waiting = self.buffer.waiting.lock();
-        // If there is a change already, the queue need not be looked at.
-        if let Some(change) = waiting.next() {
-            return Some(change);
-        }
         loop {
+            // If there is a change already, the queue need not be looked at.
+            if let Some(change) = waiting.next() {
+                return Some(change);
+            }
             let calls = waiting.calls;
             drop(waiting);
             let next = self.queue.do_all();
+            self.queue.hear();
             waiting = self.buffer.waiting.lock();
             if let Some(change) = waiting.next() {
                 return Some(change);

@@ -28,7 +28,7 @@ local call, pack, unstruct, bits, floor, min, max
 -- their times; forget: what is remembered until a time; index: ids, fingerprints and signatures;
 -- use: of limits; held: lines of jobs (see lines.lua); turn: the limits that may have a place;
 -- refill: when a rate has tokens; after, before: edges in both directions; data, meta, shown
--- (progress): of jobs; note; tick: schedules; seen: averages and workers.
+-- (progress): of jobs; shown has the last changes, too; note; tick: schedules; seen: averages and workers.
 local HEAD, JOB, STATE, LANE, DUE, RUN, DONE, DEAD, EXPIRES, FORGET, INDEX, USE, HELD = 1, 2, 3, 4, 8, 9, 10, 11, 12,
     13, 14, 15, 16
 local TURN, REFILL, AFTER, BEFORE, DATA, META, SHOWN, NOTE, TICK, SEEN = 17, 18, 19, 20, 21, 22, 23, 24, 25, 26
@@ -124,7 +124,7 @@ end
 -- a caller listens; NEXT_DUE: no job of `due` is due before this time; SUSPECTS: the jobs that have
 -- to run alone; ENDINGS: of awaited jobs, see edges.lua; LANES: those that may have an entry (1, 2,
 -- 4, 8); LINES, EDGES: 1 if there may be some (but those of `w`); NEXT_TICK: when a schedule is
--- due; PAUSED: until then; WATCHED: until when watchers are told of changes; GONE: the ids that are
+-- due; PAUSED: until then; WATCHED: until when changes are told; GONE: the ids that are
 -- remembered; WALK: 1 if all limits have to look again; REVISION of the options. (A list costs less
 -- than a table of names, and each one costs a bit.)
 local LAST, CLAIMS, TICKED, LATEST_SEEN, BELL, NEXT_DUE, SUSPECTS, ENDINGS, LANES, LINES, EDGES = 1, 2, 3, 4, 5, 6, 7,
@@ -249,14 +249,14 @@ end
 
 -- What happened, for the caller and for those who watch.
 
-local function note_change(q, id)
+local function note_change(q, id, state)
     if q.r[WATCHED] <= q.real then return end
     q.changed = q.changed or {}
-    if #q.changed < 1024 then q.changed[#q.changed + 1] = id end
+    q.changed[#q.changed + 1] = (state or 'gone') .. ' ' .. id
 end
 
 local function tell(q, id, state, data, err, outcome)
-    note_change(q, id)
+    if not outcome then note_change(q, id, state) end
     if (data and #data or 0) + (err and #err or 0) > 65536 then data, err, q.untold = nil, nil, (q.untold or 0) + 1 end
     q.told[#q.told + 1] = { 'told', false, id, outcome or false, state or false, false, false, false, data or false,
         err or false }
@@ -280,14 +280,27 @@ local function add_told(q, rows)
     return rows
 end
 
--- Rings for those who listen, if a job has become ready, and tells those who watch.
+-- Rings for those who listen, if a job has become ready, and for those who watch: `shown` has the
+-- last 4,096 changes, which they read by `wl_told`. (So a lost message loses no change.)
 local function ring(q)
     local r = q.r
     if q.ready > 0 and r[BELL] > q.real then
         r[BELL] = 0
         call('SPUBLISH', channel(q, 'bell'), '')
     end
-    if q.changed then call('SPUBLISH', channel(q, 'told'), cjson.encode(q.changed)) end
+    if q.changed then
+        local length, fields = #q.changed, {}
+        local before = call('HINCRBY', q.k[HEAD], 'told', length) - length
+        for at = max(1, length - 4095), length do
+            fields[#fields + 1] = 'c' .. (before + at) % 4096
+            fields[#fields + 1] = whole(before + at) .. ' ' .. q.changed[at]
+            if #fields == 2000 or at == length then
+                call('HSET', q.k[SHOWN], unpack(fields))
+                fields = {}
+            end
+        end
+        call('SPUBLISH', channel(q, 'told'), '')
+    end
 end
 
 local function undo(q)

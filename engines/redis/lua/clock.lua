@@ -113,6 +113,7 @@ function set_clock_back(q)
         set_rare(q, 'paused_since', since - shift_)
         if r[PAUSED] < 2 ^ 62 then r[PAUSED] = r[PAUSED] - shift_ end
         q.told[#q.told + 1] = { 'paused', r[PAUSED] >= 2 ^ 62 and ENDLESS or r[PAUSED] }
+        note_change(q, whole(min(r[PAUSED], 2 ^ 62)), 'paused')
     end
     r[LATEST_SEEN] = now
     set_rare(q, 'back_at', now)

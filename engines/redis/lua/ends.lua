@@ -136,7 +136,7 @@ local function finish_plain(q, plain)
     local is_watched = q.r[WATCHED] > q.real
     for at = 1, #plain do
         numbers[at] = plain[at][1]
-        if is_watched then note_change(q, '~' .. numbers[at]) end
+        if is_watched then note_change(q, '~' .. numbers[at], keep ~= 0 and 'finished' or nil) end
     end
     call('ZREM', k[RUN], unpack(numbers))
     if keep == 0 then

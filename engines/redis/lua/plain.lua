@@ -46,7 +46,7 @@ function begin(q, jobs, worker, lease, rows)
     for at = 1, #jobs do
         local j, token = jobs[at], next_number(q)
         local n = j.text or whole(j.n)
-        if is_watched then note_change(q, id_of(j)) end
+        if is_watched then note_change(q, id_of(j), 'running') end
         room = room - #j.payload
         local fits = room >= 0 or at == 1
         if j.is_plain then

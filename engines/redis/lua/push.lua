@@ -245,7 +245,7 @@ local function push_plain(q, jobs)
     for at = 1, #jobs do
         local job, n = jobs[at], whole(next_number(q))
         numbers[at] = n
-        if is_watched then note_change(q, '~' .. n) end
+        if is_watched then note_change(q, '~' .. n, 'ready') end
         values[2 * at - 1], values[2 * at] = n, pack('>BI7B', 2, q.now, #job[1]) .. job[1] .. job[2]
     end
     for from = 1, #jobs, 1000 do
@@ -296,7 +296,7 @@ local function push_jobs(q, jobs, is_plain, batch)
             for _, id in ipairs(ids) do after[#after + 1] = id end
         end
         local id, outcome, state = push_one(q, job[1], job[2], all[at], after, true)
-        note_change(q, id)
+        if state and state ~= 'dead' then note_change(q, id, state) end
         ids[at], rows[at] = id, { 'pushed', false, id, outcome, state }
     end
     return add_told(q, rows)

@@ -179,10 +179,33 @@ define('wl_status_inputs', { 'no-writes' }, function(q)
     return r[PAUSED] >= 2 ^ 62 and value:gsub('^{', '{"paused_until":' .. ENDLESS .. ',', 1) or value
 end)
 
--- wl_told: the caller watches for this long (ms). Changes are told on the channel of the queue as
--- JSON lists of ids. Either may be lost: who waits looks once a second, too. Answers the name of
--- the channel.
+-- wl_told: the changes behind a number. Arguments: for (ms: how long changes are kept from now on),
+-- behind (empty: it begins to watch). Each call with changes rings on the channel `told`. Answers
+-- rows: heard: number: of the last change; more: number: of those that are no longer kept; and
+-- `told` or `paused` of each, in order.
 define('wl_told', { 'allow-oom' }, function(q)
-    q.r[WATCHED] = max(q.r[WATCHED], q.real + min(number(q) or 0, 60000))
-    return channel(q, 'told')
+    local time, behind, r = min(number(q) or 0, 60000), number(q), q.r
+    local last, rows, missed = rare(q, 'told'), {}, 0
+    -- Until now nothing was kept, so this number stands for what has happened.
+    if r[WATCHED] <= q.real then last = call('HINCRBY', q.k[HEAD], 'told', 1) end
+    if r[WATCHED] < q.real + time / 2 then r[WATCHED] = q.real + time end
+    rows[1] = { 'heard', last }
+    if not behind then return rows end
+    local from = max(behind, last - 4096)
+    missed = from - behind
+    -- After a failover the server may know less than the caller.
+    if behind > last then from, missed = last, 1 end
+    while from < last do
+        local fields = {}
+        for at = 1, min(last - from, 1000) do fields[at] = 'c' .. (from + at) % 4096 end
+        for at, value in ipairs(call('HMGET', q.k[SHOWN], unpack(fields))) do
+            local n, state, of = (value or ''):match('^(%d+) (%l+) (.*)$')
+            if tonumber(n) ~= from + at then missed = missed + 1
+            elseif state == 'paused' then rows[#rows + 1] = { 'paused', tonumber(of) >= 2 ^ 62 and ENDLESS or tonumber(of) }
+            else rows[#rows + 1] = { 'told', false, of, false, state ~= 'gone' and state or nil } end
+        end
+        from = from + #fields
+    end
+    if missed > 0 then rows[#rows + 1] = { 'more', missed } end
+    return rows
 end)

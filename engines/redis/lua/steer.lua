@@ -192,6 +192,7 @@ define('wl_steer', { 'allow-oom' }, function(q)
         q.r[PAUSED] = not time and 2 ^ 63 or time == 0 and 0 or q.now + bounded(time)
         set_rare(q, 'paused_since', time == 0 and 0 or q.now)
         q.told[#q.told + 1] = { 'paused', q.r[PAUSED] >= 2 ^ 62 and ENDLESS or q.r[PAUSED] }
+        note_change(q, whole(min(q.r[PAUSED], 2 ^ 62)), 'paused')
         q.ready, changed = q.ready + 1, 1
     elseif what == 'remove_periodic' then
         changed = call('HDEL', q.k[TICK], id)
@@ -307,7 +308,6 @@ define('wl_edit', { 'allow-oom' }, function(q)
         if not part or part ~= part then refuse('a progress has a fraction, which is a number from 0 to 1') end
         if is_live(j) then
             set_side(q, j, SHOWN, pack('>dd', part, q.now) .. (value or ''))
-            note_change(q, id_of(j))
         end
     elseif what ~= 'nothing' then
         refuse('a job is changed by data, meta, progress, resubmit or nothing, and not ' .. quoted(what))

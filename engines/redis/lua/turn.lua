@@ -168,7 +168,7 @@ define('wl_turn', { 'allow-oom' }, function(q)
     most = max(min(most, 64), 0)
     note_workers(q, about)
     if asked and ticks ~= nil and (ticks or q.now < r[TICKED] or q.now - r[TICKED] > 999) then
-        tick(q, since ~= nil) else move_due(q)
+        tick(q, since ~= nil or r[WATCHED] > q.real) else move_due(q)
     end
     if #ends > 0 then end_many(q, ends, rows) end
     local has_more = r[ENDINGS] > 0 and resolve(q)

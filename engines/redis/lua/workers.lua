@@ -82,6 +82,15 @@ function drop_workers(q)
             call('HDEL', q.k[SEEN], w.field)
         end
     end
+    -- And the changes that nobody watches any more.
+    if q.r[WATCHED] > 0 and q.r[WATCHED] <= q.real then
+        q.r[WATCHED] = 0
+        for from = 0, 4095, 1024 do
+            local fields = {}
+            for at = 1, 1024 do fields[at] = 'c' .. from + at - 1 end
+            call('HDEL', q.k[SHOWN], unpack(fields))
+        end
+    end
 end
 
 function shift_workers(q, by)

@@ -276,6 +276,13 @@ impl RedisStore {
         &self.shared.options
     }
 
+    /// Hears of the changes of this queue until the answer is dropped.
+    pub(crate) fn hear(&self, queue: &str, ring: Arc<dyn Fn() + Send + Sync>) -> Result<Listening, Error> {
+        let keys = self.keys(queue);
+        let channel = format!("{}told", keys.bell.trim_end_matches("bell"));
+        self.shared.bells.listen(&channel, keys.slot, ring)
+    }
+
     pub(crate) fn keys(&self, queue: &str) -> Keys {
         Keys::new(&self.shared.options.prefix, self.shared.options.tag.as_deref(), queue)
     }

@@ -1,6 +1,7 @@
 //! Futures that wait for a change of a job, or of any job of a queue.
 
 use crate::awaiting::keeper::Waiting;
+use crate::awaiting::off_thread::off_thread;
 use crate::notify::subscribers::Told;
 use crate::notify::watchers::{QueueChange, WatcherState};
 use crate::subscription::{Seen, Subscription, has_ended};
@@ -164,6 +165,10 @@ impl Watch {
         }
         let mut wait = Waiting::new(&self.queue, timeout);
         wait.do_all().await;
+        if self.queue.shared.hears {
+            let queue = self.queue.clone();
+            off_thread(move || queue.hear()).await.unwrap_or_else(|_| self.queue.hear());
+        }
         loop {
             let calls = self.buffer.waiting.lock().calls;
             let sleep = wait.sleep();

@@ -32,7 +32,7 @@ impl Embedded {
         let wall = options.clock.moment().wall;
         let durations = load_durations(seam::kv(store), name, Keys(number), &families[0], wall)?;
         let old = durations.old;
-        let shared = known.map_or_else(|| Shared::new(name, options, durations.by_kind), Arc::clone);
+        let shared = known.map_or_else(|| Shared::new(name, options, durations.by_kind, false), Arc::clone);
         let head = (stored.head, stored.from, stored.kinds, stored.damaged);
         let state = Arc::new(QueueState::new(shared, number, families, head));
         if options.admin {
@@ -59,7 +59,7 @@ impl Embedded {
         let number = self.number(name, &families[0], false)?;
         let wall = options.clock.moment().wall;
         let durations = load_durations(seam::kv(store), name, Keys(number), &families[0], wall)?;
-        let shared = Shared::new(name, options, durations.by_kind);
+        let shared = Shared::new(name, options, durations.by_kind, false);
         let look = QueueState::new(shared, number, families, (Head::default(), Fronts::EMPTY, KindLines::default(), 0));
         self.show_stored(&look)?;
         Ok(Arc::new(look))

@@ -37,6 +37,8 @@ pub struct Shared {
     pub name: String,
     /// Its options.
     pub options: QueueOptions,
+    /// Whether those who watch it are told by [`heard`](Self::heard) alone.
+    pub(crate) hears: bool,
     /// Where its threads sleep.
     pub(crate) bell: Arc<Bell>,
     /// The bells of the groups that it is in.
@@ -121,12 +123,14 @@ impl OpenQueues {
 }
 
 impl Shared {
-    /// Makes the shared part of a queue that is being opened, with the stored durations.
+    /// Makes the shared part of a queue that is being opened, with the stored durations. `hears`:
+    /// its engine hears of the changes of all processes.
     #[must_use]
-    pub fn new(name: &str, options: &QueueOptions, durations: HashMap<String, Durations>) -> Arc<Self> {
+    pub fn new(name: &str, options: &QueueOptions, durations: HashMap<String, Durations>, hears: bool) -> Arc<Self> {
         let shared = Arc::new(Self {
             name: name.to_owned(),
             options: options.clone(),
+            hears,
             bell: Arc::default(),
             bells: Mutex::default(),
             subscribers: Subscribers::default(),
@@ -172,8 +176,20 @@ impl Shared {
         self.lines.add(lines);
         self.losses.add(lost);
         self.call(|called| {
+            if !self.hears {
+                self.subscribers.watchers.tell(&told, called);
+                self.subscribers.watchers.miss(untold, called);
+            }
             self.subscribers.tell(told, called);
-            self.subscribers.watchers.miss(untold, called);
+        });
+    }
+
+    /// Announces to those who watch the queue what all processes have changed, and that they have
+    /// missed this many changes. The tasks wait for [`settle`](Self::settle).
+    pub fn heard(&self, told: &[Event], missed: u64) {
+        self.call(|called| {
+            self.subscribers.watchers.miss(missed, called);
+            self.subscribers.watchers.tell(told, called);
         });
     }
 
@@ -207,6 +223,11 @@ impl Shared {
     /// True if anything waits for a change of a job.
     pub fn is_watched(&self) -> bool {
         self.subscribers.is_any()
+    }
+
+    /// True if a caller watches all jobs.
+    pub fn has_watchers(&self) -> bool {
+        self.subscribers.watchers.is_any()
     }
 
     /// True if any job has a subscription.

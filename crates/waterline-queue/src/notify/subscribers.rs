@@ -90,7 +90,6 @@ impl Subscribers {
     }
 
     pub(crate) fn tell(&self, told: Vec<Event>, called: &mut Called) {
-        self.watchers.tell(&told, called);
         let slots = self.slots.lock();
         if slots.is_empty() {
             return;

@@ -208,6 +208,12 @@ impl<S: Server> QueueEngine for Remote<S> {
         self.leases.holds(job, self.of(job.queue).moment().now)
     }
 
+    fn hear(&self, queue: QueueNo) {
+        let queue = self.of(queue);
+        self.hear_of(&queue);
+        self.watch(&queue, false);
+    }
+
     fn peek(&self, queue: QueueNo, kinds: Option<&[String]>) -> Peek {
         let queue = self.of(queue);
         self.watch(&queue, false);

@@ -2,6 +2,7 @@
 
 use super::answers::{Answer, unsigned};
 use super::faults::{CallError, queue_error};
+use super::hearing::Heard;
 use super::joining::Joining;
 use super::presence::{Own, Said};
 use super::registered::Registered;
@@ -36,6 +37,7 @@ pub(super) struct Opened {
     pub(super) joining: Joining,
     /// Wakes waiters when another process notifies.
     pub(super) listens: Mutex<Option<Box<dyn Any + Send + Sync>>>,
+    pub(super) heard: Mutex<Heard>,
     pub(super) work: WorkCount,
     /// This process as a worker of the queue, and what it last reported of itself.
     pub(super) own: Arc<Own>,

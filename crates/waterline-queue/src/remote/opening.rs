@@ -27,7 +27,7 @@ impl<S: Server> Remote<S> {
             }
             let (made, averages) = self.open_queue(name, options)?;
             number = Some(made);
-            Ok(known.cloned().unwrap_or_else(|| Shared::new(name, options, averages)))
+            Ok(known.cloned().unwrap_or_else(|| Shared::new(name, options, averages, S::TELLS)))
         })?;
         if let Some((number, keep)) = self.keep_of(&shared) {
             return Ok(Shown { number, shared, keep });
@@ -48,6 +48,7 @@ impl<S: Server> Remote<S> {
             periodics: Default::default(),
             joining: Default::default(),
             listens: Default::default(),
+            heard: Default::default(),
             work: Default::default(),
             looking: Default::default(),
             tending: Default::default(),

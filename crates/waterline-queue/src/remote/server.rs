@@ -144,6 +144,9 @@ pub trait Server: Send + Sync + 'static {
     /// opened again while it is open is made anew.
     const FORGETS: bool = false;
 
+    /// Whether it tells the changes of all processes, by [`changes`](Self::changes).
+    const TELLS: bool = false;
+
     /// The most plain jobs of several threads in one call.
     const JOINED: usize;
 
@@ -163,6 +166,19 @@ pub trait Server: Send + Sync + 'static {
     /// server may have none (`None`): who waits looks once a second anyway.
     fn listen(&self, _at: At<'_>, _ring: Ring) -> Result<Option<Box<dyn Any + Send + Sync>>, Self::Error> {
         Ok(None)
+    }
+
+    /// Rings when there are changes of a queue that is watched, until the answer is dropped. A ring
+    /// may be lost.
+    fn hear(&self, _at: At<'_>, _ring: Ring) -> Result<Option<Box<dyn Any + Send + Sync>>, Self::Error> {
+        Ok(None)
+    }
+
+    /// Returns `heard` with the number of the last change; and behind the one with this number
+    /// (`None`: it begins now) what `turn` tells of each, and `more` for those that are not kept.
+    /// It is called once a second while a caller watches, and the server keeps changes only then.
+    fn changes(&self, _at: At<'_>, _behind: Option<i64>) -> Answers<Self::Error> {
+        Ok(Vec::new())
     }
 
     // Changes. Each is atomic.

@@ -1,5 +1,6 @@
-//! Polls the jobs that are waited for in this process. Workers in other processes change them, and
-//! a notification of each change would make all commits of the server take turns.
+//! Polls the jobs that are waited for in this process, and the queues that are watched. Workers in
+//! other processes change them, and a notification of each change would make all commits of some
+//! servers take turns.
 
 use super::opened::Opened;
 use super::queues::Remote;
@@ -39,7 +40,7 @@ impl<S: Server> Remote<S> {
     /// Makes sure that the thread runs if a job of this queue is waited for. `is_new`: the caller
     /// may just have begun to wait.
     pub(super) fn watch(&self, queue: &Opened, is_new: bool) {
-        if !queue.shared.has_subscribers() {
+        if !self.is_waited_for(queue) {
             return;
         }
         let mut state = self.watching.state.lock();
@@ -59,13 +60,19 @@ impl<S: Server> Remote<S> {
         }
     }
 
-    /// Looks at the watched jobs of all queues. `None`: there are none.
+    /// Whether the thread looks at this queue.
+    fn is_waited_for(&self, queue: &Opened) -> bool {
+        queue.shared.has_subscribers() || S::TELLS && queue.shared.has_watchers()
+    }
+
+    /// Looks at the watched jobs and queues. `None`: there are none.
     fn look_at_watched(&self) -> Option<bool> {
         let open: Vec<Arc<Opened>> = self.queues.read().values().cloned().collect();
         let (mut is_any, mut is_new) = (false, false);
         for queue in &open {
+            self.hear_of(queue);
             let mut watched = queue.shared.watched();
-            is_any |= queue.shared.has_subscribers();
+            is_any |= self.is_waited_for(queue);
             while !watched.is_empty() {
                 let piece = watched.split_off(watched.len().saturating_sub(MOST));
                 match self.look_at(queue, piece) {
@@ -120,6 +127,9 @@ fn look<S: Server>(queues: &Weak<Remote<S>>, watching: &Watching) {
             return;
         };
         pause = if is_new || std::mem::take(&mut state.is_new) { SHORTEST } else { (pause * 5 / 4).min(LONGEST) };
-        watching.changed.wait_for(&mut state, pause);
+        if !state.is_rung {
+            watching.changed.wait_for(&mut state, pause);
+        }
+        state.is_rung = false;
     }
 }

@@ -18,6 +18,9 @@ use waterline_queue::remote::{
 
 type Result<T> = std::result::Result<T, Error>;
 
+/// For how long, in milliseconds, the server keeps changes behind the last look at them.
+const KEPT: i64 = 30_000;
+
 /// The server, and how to call its functions.
 pub(crate) struct Functions {
     store: RedisStore,
@@ -85,6 +88,8 @@ impl Server for Functions {
 
     const FORGETS: bool = true;
 
+    const TELLS: bool = true;
+
     fn worker(&self) -> &str {
         &self.store.options().holder
     }
@@ -107,6 +112,14 @@ impl Server for Functions {
 
     fn listen(&self, at: At<'_>, ring: Ring) -> Result<Option<Box<dyn Any + Send + Sync>>> {
         Ok(Some(Box::new(self.store.listen(at.queue, ring)?)))
+    }
+
+    fn hear(&self, at: At<'_>, ring: Ring) -> Result<Option<Box<dyn Any + Send + Sync>>> {
+        Ok(Some(Box::new(self.store.hear(at.queue, ring)?)))
+    }
+
+    fn changes(&self, at: At<'_>, behind: Option<i64>) -> Answers<Error> {
+        self.rows(at, "wl_told", &Args::at(at).number(Some(KEPT)).number(behind), rows::answer)
     }
 
     fn push(&self, at: At<'_>, jobs: &PushCall) -> Answers<Error> {

@@ -18,6 +18,7 @@ mod refused;
 mod sick;
 mod suite;
 mod versions;
+mod watching;
 
 /// The number of jobs or rounds of a test: small, or large with `WATERLINE_SOAK`.
 fn size(small: u64, large: u64) -> u64 {

@@ -106,7 +106,7 @@ impl QueueEngine for Model {
             Arc::default()
         });
         let shared = self.open.open::<QueueError>(name, options, |known| {
-            Ok(known.cloned().unwrap_or_else(|| Shared::new(name, options, HashMap::new())))
+            Ok(known.cloned().unwrap_or_else(|| Shared::new(name, options, HashMap::new(), false)))
         })?;
         if kept.shared.is_none() {
             kept.jobs.reopen(options);
