@@ -12,10 +12,10 @@ function is_others(q, j, worker)
     return until_ <= q.now and until_ + q.o.lease > q.now
 end
 
--- Whether a job of this process runs, and whether one of its jobs runs alone or is about to. (All
--- without a name count as one process.)
-function alone_of(q, worker)
-    local is_busy, is_alone, k = false, false, q.k
+-- Whether a job of this process runs, whether one of its jobs runs alone or is about to, and whether
+-- one of these kinds that is to run alone is due. (All without a name count as one process.)
+function alone_of(q, worker, set)
+    local is_busy, is_alone, is_due, k = false, false, false, q.k
     local running = call('ZRANGE', k[RUN], 0, 9999)
     for from = 1, #running, 1000 do
         local states = call('HMGET', k[STATE], unpack(running, from, min(from + 999, #running)))
@@ -30,8 +30,9 @@ function alone_of(q, worker)
     for _, member in ipairs(call('ZRANGEBYLEX', k[HELD], '[' .. line_, '(' .. line_ .. '\255', 'LIMIT', 0, 256)) do
         local j = load(q, select(2, parsed(entry_in(member))))
         if j and j.alone and j.alone > q.now and j.worker == worker then is_alone = true end
+        is_due = is_due or j and j.at <= q.now and (not set or set[j.kind])
     end
-    return is_busy, is_alone
+    return is_busy, is_alone, is_due
 end
 
 -- Moves a job to a limit that holds it, out of the place in which the claim has found it.
@@ -85,6 +86,8 @@ local function look_at(q, c, j, s)
         if #c.jobs == 0 and (j.alone or 0) <= q.now then
             j.worker, j.alone = c.worker, q.now + o.lease
             write_state(q, j)
+            -- (One that is not due yet is taken up, too, and is looked for there.)
+            hold(q, j, 's')
         end
         return 'stop'
     end
@@ -93,7 +96,7 @@ local function look_at(q, c, j, s)
         if tokens_at(q, 'q', limit, j.cost or 1) > q.now then return 'stop' end
         take_tokens(q, 'q', limit, j.cost or 1)
     end
-    if j.state == 'h' then unhold(q, j, j.held, true) elseif j.suspect and j.at <= q.now then unhold(q, j, 's') end
+    if j.state == 'h' then unhold(q, j, j.held, true) elseif j.suspect then unhold(q, j, 's') end
     if o.limited then
         for _, name in ipairs(limits_for(q, j)) do
             local bounds = bounds_of(q, name)
@@ -219,8 +222,10 @@ local function take_early(q, c)
         if a[1].at ~= b[1].at then return a[1].at < b[1].at end
         return a[2] < b[2]
     end)
-    if q.r[SUSPECTS] > 0 then c.is_busy, c.is_alone = alone_of(q, c.worker) end
-    if c.is_busy and c.is_alone then return end
+    -- (One that is left to others is ready.)
+    local is_due
+    if q.r[SUSPECTS] > 0 then c.is_busy, c.is_alone, is_due = alone_of(q, c.worker, c.set) end
+    if is_due or c.is_busy and c.is_alone then return end
     local most = q.o.limits.q and q.o.limits.q.at_once
     if most and call('ZCARD', q.k[RUN]) >= most then return end
     for _, one in ipairs(found) do

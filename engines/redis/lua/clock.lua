@@ -11,10 +11,11 @@ local function less(time, by) return time and time - by or nil end
 local function shift_job(q, j, by)
     local now, k, n = q.now, q.k, whole(j.n)
     local last = j.state == 'x' and max(j.since, j.renewed or 0, j.resubd or 0) or j.since
-    if last <= now or j.at <= now or j.at >= EVER then return end
+    -- One that was due has an entry in a lane, or in the line of its kind, and may wait again.
+    local was_due = j.state == 'r' and not call('ZSCORE', k[DUE], entry_of(j))
+    if last <= now and not was_due or j.at <= now or j.at >= EVER then return end
     local since, push = shift_of(j.since, now, by), shift_of(j.pushed, now, by)
     local state, at = j.state, j.at
-    local was_due = state == 'r' and call('ZREM', k[DUE], entry_of(j)) == 1
     if state == 'r' or state == 'h' or state == 'w' then leave_line(q, j) end
     if state == 'x' then
         j.at = at - shift_of(max(j.since, j.renewed or 0), now, by)
@@ -34,18 +35,21 @@ local function shift_job(q, j, by)
         j.exp = j.exp - push
     end
     j.pushed, j.due0, j.named0, j.given = j.pushed - push, j.due, j.named, nil
+    -- With another place that entry, which is out of order now, is stale.
+    if was_due and not j.suspect then j.place = j.place - 1 end
     write_job(q, j)
     write_state(q, j)
     if state == 'x' then call('ZADD', k[RUN], j.at, n)
     elseif state == 'f' then call('ZADD', k[DONE], j.at, n)
     elseif state == 'd' then call('ZADD', k[DEAD], j.at, n)
     elseif state == 'r' then
-        -- An entry in a lane still counts, if it is due.
-        if j.at > now or was_due then
+        if j.at > now or not was_due then
             call('ZADD', k[DUE], j.at, entry_of(j))
             q.r[NEXT_DUE] = min(q.r[NEXT_DUE], j.at)
         elseif j.suspect then
             hold(q, j, 's')
+        else
+            put_in_line(q, j.kind, j.prio, j, { entry_of(j) })
         end
     else
         hold(q, j, state == 'h' and j.held or 'w')

@@ -124,7 +124,7 @@ local function some_of(q, state, most)
         for _, entry in ipairs(entries) do
             local _, n = parsed(entry)
             local j = #numbers < most and load(q, n)
-            if j and (not checks or j.state == 'r' and entry_of(j) == entry) then numbers[#numbers + 1] = n end
+            if j and (not checks or j.state == 'r' and entry_of(j) == entry and j.at <= q.now) then numbers[#numbers + 1] = n end
         end
     end
     if state == 'running' then
@@ -151,7 +151,7 @@ local function some_of(q, state, most)
                 -- (Of a line of a kind all entries are read, and those of jobs that stay still
                 -- count.)
                 if #numbers < most then add_entries(letter == 'o' and entries_in(member) or { entry_in(member) },
-                    letter == 'o') end
+                    letter == 'o' or letter == 's') end
                 if letter == 'o' and #numbers < most then call('ZREM', k[HELD], member) end
             end
         end

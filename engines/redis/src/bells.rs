@@ -200,11 +200,12 @@ impl Shared {
                 return Ok(());
             }
             let now = Instant::now();
-            let is_over = |channel: &str| here.iter().all(|listener| listener.channel != channel);
-            for (channel, _) in channels.extract_if(.., |channel, _| is_over(channel)) {
-                let unsubscribe = command("SUNSUBSCRIBE", &[&channel]).get_packed_command();
+            let is_heard = |channel: &str| here.iter().any(|listener| listener.channel == channel);
+            for channel in channels.keys().filter(|channel| !is_heard(channel)) {
+                let unsubscribe = command("SUNSUBSCRIBE", &[channel]).get_packed_command();
                 connection.send_packed_command(&unsubscribe).map_err(lost)?;
             }
+            channels.retain(|channel, _| is_heard(channel));
             for listener in &here {
                 let (asked, came) = channels.entry(listener.channel.clone()).or_default();
                 if asked.is_some_and(|asked| now > asked + LONGEST_ANSWER) {

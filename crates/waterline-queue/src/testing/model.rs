@@ -42,6 +42,8 @@ pub struct QueueModel(Arc<Model>);
 
 struct Model {
     can: Capabilities,
+    /// Whether lines have entries, and not the rows of jobs: see `shared.rs`.
+    has_entries: bool,
     open: OpenQueues,
     queues: Mutex<BTreeMap<QueueNo, ModelQueue>>,
 }
@@ -60,20 +62,23 @@ impl QueueModel {
         Self::like(Capabilities::ALL)
     }
 
-    /// Makes a database without a queue that models an engine with these capabilities. Two of them
-    /// change its rules:
+    /// Makes a database without a queue that models an engine with these capabilities. Three of
+    /// them change its rules:
     ///
     /// * [`one_process`](Capabilities::one_process): opening a queue counts a crash for the jobs
     ///   that ran, and a job that is to run alone waits for all others. Without it, many processes
     ///   share the queue: a crash is seen when the lease ends, nothing moves a job when its time
     ///   comes, and a job that is to run alone does so in its process.
     /// * [`steady_clock`](Capabilities::steady_clock): setting a clock ends no lease.
+    /// * [`keys_take_turns`](Capabilities::keys_take_turns): if many processes share the queue, a
+    ///   job that a claim of other kinds has met waits again if the clock is set back.
     ///
     /// The limits of a model hold the first job of their queue, whatever its key.
     #[must_use]
     pub fn like(can: Capabilities) -> Self {
+        let has_entries = can.keys_take_turns;
         let can = Capabilities { writes_beside: false, keys_take_turns: false, names_limits: false, ..can };
-        Self(Arc::new(Model { can, open: OpenQueues::default(), queues: Mutex::default() }))
+        Self(Arc::new(Model { can, has_entries, open: OpenQueues::default(), queues: Mutex::default() }))
     }
 
     /// Opens a queue of it: see [`Queue::open`]. A queue whose handles are gone is opened as after
@@ -98,7 +103,8 @@ impl QueueModel {
         let next =
             |kept: &ModelQueue| ModelQueue { jobs: kept.jobs.in_next_process(), shared: None, keep: Weak::new() };
         let queues = self.0.queues.lock().iter().map(|(number, kept)| (*number, next(kept))).collect();
-        Self(Arc::new(Model { can: self.0.can, open: OpenQueues::default(), queues: Mutex::new(queues) }))
+        let (can, has_entries) = (self.0.can, self.0.has_entries);
+        Self(Arc::new(Model { can, has_entries, open: OpenQueues::default(), queues: Mutex::new(queues) }))
     }
 }
 

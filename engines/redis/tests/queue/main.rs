@@ -7,6 +7,7 @@ mod server;
 mod bench;
 mod bounds;
 mod chaos;
+mod clocks;
 mod cluster;
 mod damage;
 mod failover;

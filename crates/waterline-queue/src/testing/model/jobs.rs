@@ -29,6 +29,7 @@ pub(super) const EXPIRED: &str = "it expired: no worker had taken it in time";
 pub(super) struct Jobs {
     pub(super) name: String,
     pub(super) can: Capabilities,
+    pub(super) has_entries: bool,
     /// The number of the process that has the queue open.
     pub(super) process: u64,
     /// The first moment, from which the wall clock measures leases.
@@ -54,9 +55,8 @@ pub(super) struct Jobs {
     pub(super) next: u64,
     pub(super) claims: u64,
     pub(super) told: Vec<Event>,
-    /// The ends to apply to waiting jobs: of which job, whether it died, whether to those that
-    /// hold.
-    pub(super) endings: VecDeque<(JobId, bool, bool)>,
+    /// The ends to apply to waiting jobs: of which job, and whether it died.
+    pub(super) endings: VecDeque<(JobId, bool)>,
     pub(super) is_telling: bool,
     /// The ready jobs that claims of other kinds have met, and their places then.
     pub(super) met: BTreeSet<(JobId, u64)>,
@@ -79,6 +79,7 @@ impl Jobs {
         Self {
             name: name.to_owned(),
             can,
+            has_entries: false,
             process: 0,
             origin: (now, wall),
             limits: LimitSet::new(&options.limits),

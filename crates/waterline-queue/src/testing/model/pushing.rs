@@ -7,7 +7,7 @@ use crate::testing::model::jobs::{Jobs, ModelResult};
 use crate::types::error::QueueError;
 use crate::types::events::Event;
 use crate::types::job::{JobId, JobState, PushOutcome, Pushed, made_number};
-use crate::types::related::{Effect, OnDead};
+use crate::types::related::Effect;
 use crate::types::unique::Clash;
 use std::collections::BTreeSet;
 use waterline::seam::Moment;
@@ -206,15 +206,16 @@ impl Jobs {
     }
 
     /// Applies the end of a job to those that wait for it. A job that dies with it applies its own
-    /// end after that. Those that hold on its death come last.
+    /// end after that.
     pub(super) fn end_waits(&mut self, of: &str, died: bool, at: &Moment) {
-        self.endings.extend([false, true].map(|held_up| (of.to_owned(), died, held_up)));
+        self.endings.push_back((of.to_owned(), died));
         if std::mem::replace(&mut self.is_telling, true) {
             return;
         }
-        while let Some((of, died, held_up)) = self.endings.pop_front() {
-            let is_told = |job: &Job| (job.row.extras().on_dead == OnDead::Hold) == held_up && job.after.contains(&of);
-            for id in self.ids(|job| job.row.state == JobState::Waiting && is_told(job)) {
+        while let Some((of, died)) = self.endings.pop_front() {
+            let mut told = self.ids(|job| job.row.state == JobState::Waiting && job.after.contains(&of));
+            told.sort_by_key(|id| self.turn_to_hear(&self.all[id]));
+            for id in told {
                 self.end_wait(&id, &of, died, at);
             }
         }

@@ -9,6 +9,11 @@
 //! * A job that is to run alone does so in its process. The one that takes it up lets its other
 //!   jobs end first, and leaves it to other processes if that takes longer than a lease.
 //! * Without a steady clock, leases are measured by the wall clock.
+//! * Those that wait for a job hear of its end in the order of their first pushes: by the numbers
+//!   of their rows. (A store tells them by their ids, and those that hold on its death last.)
+//! * A job that a claim of other kinds has met stays ready if the clock is set back, since that is
+//!   in its row. Where keys take turns, lines have entries that count by the times of their jobs,
+//!   so it waits again.
 
 use crate::rules::ends::{Over, waiting};
 use crate::rules::set_back::SetBack;
@@ -17,6 +22,7 @@ use crate::testing::model::jobs::Jobs;
 use crate::types::info::JobInfo;
 use crate::types::job::{JobId, JobState, time};
 use crate::types::json::from_json;
+use crate::types::related::OnDead;
 use std::time::{Duration, Instant};
 use waterline::seam::Moment;
 
@@ -119,6 +125,12 @@ impl Jobs {
         }
     }
 
+    /// Returns the place of a job among those that hear of the end of another one.
+    pub(super) fn turn_to_hear(&self, job: &Job) -> (bool, u64) {
+        let holds = job.row.extras().on_dead == OnDead::Hold;
+        if self.is_shared() { (false, job.beside.number) } else { (holds, 0) }
+    }
+
     /// Updates each job that waits for its time, by whether it has come.
     pub(super) fn follow_time(&mut self, at: &Moment) {
         if !self.is_shared() {
@@ -126,7 +138,7 @@ impl Jobs {
         }
         let met = std::mem::take(&mut self.met);
         for (id, job) in &mut self.all {
-            let is_met = || met.contains(&(id.clone(), job.row.place));
+            let is_met = || !self.has_entries && met.contains(&(id.clone(), job.row.place));
             if job.row.state == JobState::Scheduled || job.row.state == JobState::Ready && !is_met() {
                 job.row.state = waiting(job.beside.at, at.wall);
             }

@@ -1,0 +1,112 @@
+//! What a clock that is set back, and a job that killed its process twice, do to the order of jobs.
+
+use crate::bench::{bench, job, keeping};
+use std::time::{Duration, SystemTime};
+use waterline::Clock;
+use waterline_queue::{Accept, JobState, Priority, Queue};
+use waterline_redis::RedisStore;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn noon() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000)
+}
+
+fn queue() -> (Queue, Clock) {
+    let (server, options) = bench();
+    let clock = Clock::manual(noon());
+    let store = RedisStore::connect(server.url(), options).unwrap();
+    (store.queue("q", keeping().lease(MINUTE).clock(clock.clone())).unwrap(), clock)
+}
+
+/// The id of the job that a claim gets, which goes on running.
+fn begun(queue: &Queue, accept: Accept) -> Option<String> {
+    let lease = queue.accept(accept).unwrap()?;
+    let id = lease.id().to_owned();
+    std::mem::forget(lease);
+    Some(id)
+}
+
+/// Does what is due, and puts what is ready aside.
+fn meet(queue: &Queue) {
+    assert_eq!(begun(queue, Accept::new().kinds(["none"])), None);
+}
+
+#[test]
+fn a_job_that_was_due_waits_again_behind_a_clock_that_was_set_back() {
+    for is_met in [false, true] {
+        let (queue, clock) = queue();
+        queue.push(job("a").delay(MINUTE)).unwrap();
+        clock.advance(2 * MINUTE);
+        assert_eq!(queue.counts().ready, 1);
+        if is_met {
+            meet(&queue);
+        } else {
+            queue.push(job("other").delay(MINUTE)).unwrap();
+        }
+        clock.set_wall(noon() + MINUTE / 2);
+        meet(&queue);
+        let scheduled = queue.list(JobState::Scheduled, None, 9).unwrap();
+        assert!(scheduled.iter().any(|job| job.id == "a"), "{scheduled:?}");
+        assert_eq!((queue.counts().ready, begun(&queue, Accept::new())), (0, None));
+        clock.advance(MINUTE / 2);
+        assert_eq!(begun(&queue, Accept::new()).as_deref(), Some("a"));
+        assert_eq!(begun(&queue, Accept::new().kinds(["k"])), None, "it is there once");
+    }
+}
+
+#[test]
+fn a_job_that_was_put_aside_stays_before_later_ones_if_the_clock_is_set_back() {
+    let (queue, clock) = queue();
+    queue.push(job("first").delay(Duration::from_millis(1))).unwrap();
+    clock.advance(2 * SECOND);
+    meet(&queue);
+    clock.set_wall(noon() - MINUTE);
+    meet(&queue);
+    queue.push(job("second")).unwrap();
+    meet(&queue);
+    let all = [(); 2].map(|()| begun(&queue, Accept::new()).unwrap());
+    assert_eq!(all, ["first", "second"]);
+}
+
+/// A queue whose job `b` has killed its process twice, and is due in a second; `a` runs.
+fn after_two_crashes() -> (Queue, Clock) {
+    let (queue, clock) = queue();
+    queue.push(job("b").priority(Priority::Urgent)).unwrap();
+    for _ in 0..2 {
+        let lease = queue.accept(Accept::new()).unwrap().unwrap();
+        assert!(lease.keep());
+        clock.advance(MINUTE);
+        std::mem::forget(lease);
+    }
+    queue.push(job("a")).unwrap();
+    assert_eq!(begun(&queue, Accept::new()).as_deref(), Some("a"));
+    (queue, clock)
+}
+
+#[test]
+fn a_job_that_runs_alone_is_taken_up_before_it_is_due() {
+    let (queue, clock) = after_two_crashes();
+    let early = Accept::new().max_run_at(clock.wall_time() + MINUTE);
+    assert_eq!(begun(&queue, early), None, "the other one ends first");
+    queue.push(job("c")).unwrap();
+    assert_eq!(begun(&queue, Accept::new()), None, "no other one begins before it");
+    clock.advance(SECOND);
+    queue.remove("a").unwrap();
+    assert_eq!(begun(&queue, Accept::new()).as_deref(), Some("b"));
+    assert_eq!(begun(&queue, Accept::new()), None, "it runs alone");
+    queue.remove("b").unwrap();
+    assert_eq!(begun(&queue, Accept::new()).as_deref(), Some("c"));
+}
+
+#[test]
+fn no_job_is_handed_out_early_while_one_is_left_to_other_processes() {
+    let (queue, clock) = after_two_crashes();
+    clock.advance(SECOND);
+    assert_eq!(begun(&queue, Accept::new()), None, "the other one ends first");
+    clock.advance(MINUTE);
+    queue.push(job("late").delay(MINUTE)).unwrap();
+    let early = Accept::new().max_run_at(clock.wall_time() + 2 * MINUTE);
+    assert_eq!((begun(&queue, early), queue.state("b").unwrap()), (None, Some(JobState::Ready)));
+}
