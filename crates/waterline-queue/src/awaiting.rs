@@ -7,6 +7,7 @@ mod off_thread;
 use crate::accept::Accept;
 use crate::awaiting::keeper::Waiting;
 use crate::awaiting::off_thread::off_thread;
+use crate::bound::pause_for_room;
 use crate::group::Group;
 use crate::group::members::Members;
 use crate::handle::Queue;
@@ -140,11 +141,14 @@ impl Queue {
     async fn room_came(&self, waiting: &mut Waiting) -> bool {
         loop {
             let news = self.shared.bell.news();
-            let has_room = || self.peek().has_room;
+            let peek = self.peek();
             match waiting.sleep() {
-                _ if has_room() => return true,
+                _ if peek.has_room => return true,
                 None => return false,
-                Some(limit) => within(limit, self.shared.bell.room(news, has_room)).await,
+                Some(limit) => {
+                    let pause = self.limit(pause_for_room(&peek, None, self.moment().wall));
+                    within(limit.min(pause), self.shared.bell.room(news)).await
+                }
             };
         }
     }

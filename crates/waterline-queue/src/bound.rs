@@ -105,7 +105,7 @@ impl Queue {
 
 /// Returns the time until a push without room looks again, unless an end wakes it; `None`: until
 /// then. Of all that happens by time, only an expired job makes room.
-fn pause_for_room(peek: &Peek, rest: Option<Duration>, wall: u64) -> Option<Duration> {
+pub(super) fn pause_for_room(peek: &Peek, rest: Option<Duration>, wall: u64) -> Option<Duration> {
     let expires = Duration::from_millis(peek.expires.saturating_sub(wall)).min(LONGEST_SLEEP);
     rest.into_iter().chain((peek.expires < u64::MAX).then_some(expires)).min()
 }

@@ -100,9 +100,10 @@ impl Bell {
     /// Wakes callers that wait for queue capacity.
     pub(crate) fn ring_room(&self, called: &mut Called) {
         let mut heard = self.heard.lock();
+        // Whoever looks now has not counted itself yet.
+        heard.news += 1;
         heard.blocked_tasks.call(usize::MAX, called);
         if heard.blocked > 0 {
-            heard.news += 1;
             self.room.notify_all();
         }
     }
@@ -117,13 +118,18 @@ impl Bell {
         }
     }
 
-    /// Sleeps until there may be room, or until the time that `until` returns (`Some(None)`:
-    /// without end). It is called under the lock, so that no change is missed. If it returns
-    /// `None`, this does not sleep.
+    /// Looks whether there is room, and otherwise sleeps until there may be some, or until the time
+    /// that `until` returns (`Some(None)`: without end). If it returns `None`, this does not sleep.
     pub(crate) fn sleep_for_room(&self, until: impl FnOnce() -> Option<Option<Instant>>) {
+        let news = {
+            let mut heard = self.heard.lock();
+            heard.blocked += 1;
+            heard.news
+        };
+        // Not under the lock: it may ask a server, and what is said to that is read in here.
+        let until = until();
         let mut heard = self.heard.lock();
-        heard.blocked += 1;
-        if let Some(until) = until() {
+        if let Some(until) = until.filter(|_| heard.news == news) {
             wait_until(&self.room, &mut heard, until);
         }
         heard.blocked -= 1;
@@ -159,9 +165,9 @@ impl Bell {
         wait_at(&self.heard, |heard| &mut heard.tasks, |heard| (heard.news != news).then_some(())).await;
     }
 
-    /// Waits, as a task, until there is news, or `has_room` is true, checked at each call.
-    pub(crate) async fn room(&self, news: u64, has_room: impl Fn() -> bool) {
-        let look = |heard: &mut Heard| (heard.news != news || has_room()).then_some(());
+    /// Waits, as a task, until there is news, after a look for room.
+    pub(crate) async fn room(&self, news: u64) {
+        let look = |heard: &mut Heard| (heard.news != news).then_some(());
         wait_at(&self.heard, |heard| &mut heard.blocked_tasks, look).await;
     }
 }

@@ -306,7 +306,8 @@ impl Opened {
             is_limited: looked.is_limited,
             has_room: looked.has_room,
             due: looked.due,
-            expires: looked.expires,
+            // Another process makes room without a sign, so whoever waits for it looks again.
+            expires: looked.expires.min(self.moment().wall.saturating_add(FRESH.as_millis() as u64)),
             next_time: next,
             next_change: next,
         })

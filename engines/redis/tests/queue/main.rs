@@ -16,6 +16,7 @@ mod languages;
 mod leases;
 mod pages;
 mod refused;
+mod room;
 mod sick;
 mod suite;
 mod versions;
