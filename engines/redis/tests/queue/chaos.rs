@@ -1,7 +1,8 @@
-//! Workers on one queue, while workers are killed or frozen, and the server crashes or freezes. No
+//! Workers in three languages on one queue, while workers are killed or frozen, and the server crashes or freezes. No
 //! job is lost, none ends twice, no limit is passed, and nothing is left over.
 
 use crate::bench::options;
+use crate::languages::Language;
 use crate::server::Server;
 use crate::size;
 use pushing::Pusher;
@@ -15,7 +16,11 @@ use workers::{WRITTEN, Worker};
 mod pushing;
 mod workers;
 
-const WORKERS: usize = 3;
+/// The workers: runners, and one in each other language.
+const WORKERS: [Option<Language>; 5] = [None, None, None, Some(Language::Python), Some(Language::Node)];
+
+/// What those that end jobs call themselves.
+const LANGUAGES: [&str; 3] = ["rust", "python", "javascript"];
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -61,19 +66,19 @@ fn no_job_is_lost_or_ends_twice(fsync: &str) {
     store.migrate().unwrap();
     let queue = store.queue("q", workers::options()).unwrap();
     let pusher = Pusher::start(queue.clone(), random.u64(..));
-    let mut all: Vec<_> = (0..WORKERS).map(|at| Worker::start(&server.url(), at, &told)).collect();
+    let (url, head) = (server.url(), store.place_of("q").0);
+    let place = head.strip_suffix("head").unwrap();
+    let workers = WORKERS.iter().enumerate();
+    let mut all: Vec<_> = workers.map(|(at, language)| Worker::start(&url, place, *language, at, &told)).collect();
     let events = events(&mut random);
     let tens = size(40, 1_000);
     pusher.push(tens / 4);
     for event in &events {
-        let at = random.usize(..WORKERS);
+        let at = random.usize(..WORKERS.len());
         std::thread::park_timeout(Duration::from_millis(random.u64(20..200)));
         println!("{:?}: {event:?} {at}", begun.elapsed());
         match event {
-            Event::Kill => {
-                all[at].kill();
-                all[at] = Worker::start(&server.url(), at, &told);
-            }
+            Event::Kill => all[at].kill(&url, place, at, &told),
             Event::Freeze => all[at].freeze(workers::LEASE * 3 / 2),
             Event::Crash => {
                 server.kill();
@@ -89,16 +94,28 @@ fn no_job_is_lost_or_ends_twice(fsync: &str) {
         pusher.push((tens / 2 / events.len() as u64).max(1));
     }
     pusher.push(tens / 4);
+    common::eventually("each language has ended a job", || {
+        pusher.push(1);
+        std::thread::park_timeout(Duration::from_millis(50));
+        let said = std::fs::read_to_string(&told).unwrap_or_default();
+        LANGUAGES.iter().all(|language| said.lines().any(|line| line.ends_with(language)))
+    });
     let pushed = pusher.end();
     wait_for(&queue, |counts| counts.finished == pushed.added.len() as u64);
     let said: Vec<_> = all.into_iter().map(Worker::end).collect();
+    assert!(said.iter().all(|ended| *ended), "SEED={seed}: the workers ended in order: {said:?}");
     check(&queue, &pushed.added, &pushed.after, &told, seed);
     for id in pushed.added.keys() {
-        let kind = queue.get(id).unwrap().unwrap().kind;
+        let job = queue.get(id).unwrap().unwrap();
         let counted: Option<u32> = redis::from_redis_value(server.ask(&["GET", &format!("{WRITTEN}{id}")])).unwrap();
-        assert_eq!(counted, (kind == "plain").then_some(1), "SEED={seed}: {id} has its writes once");
+        // Those in other languages keep a text with the end instead.
+        let writes = job.kind == "plain" && job.data.is_none();
+        assert_eq!(counted, writes.then_some(1), "SEED={seed}: {id} has its writes once: {job:?}");
     }
-    println!("{} jobs, {} events, {said:?}, {:?}", pushed.added.len(), events.len(), begun.elapsed());
+    let text = std::fs::read_to_string(&told).unwrap();
+    let ended = LANGUAGES.map(|language| text.lines().filter(|line| line.ends_with(language)).count());
+    let (jobs, events) = (pushed.added.len(), events.len());
+    println!("{jobs} jobs, ended by {LANGUAGES:?}: {ended:?}, {events} events, {:?}", begun.elapsed());
 }
 
 #[track_caller]
@@ -130,7 +147,7 @@ fn runs(told: &Path) -> Vec<(String, Run)> {
     let text = std::fs::read_to_string(told).unwrap();
     let run = |line: &str| {
         let words: Vec<_> = line.split(' ').collect();
-        let [id, kind, key, begun, ended] = words[..] else { panic!("{line:?} is no run") };
+        let [id, kind, key, begun, ended, _language] = words[..] else { panic!("{line:?} is no run") };
         let run = Run {
             key: key.to_owned(),
             is_narrow: kind == "narrow",

@@ -1,6 +1,8 @@
-//! Workers as processes of their own: runners, which write to a file what they are told.
+//! Workers as processes of their own, which write to a file what they are told: runners, and the
+//! examples in Python and Node.
 
 use super::pushing::Payload;
+use crate::languages::Language;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -30,20 +32,41 @@ pub fn options() -> QueueOptions {
         .limit(Limit::kind("narrow").at_once(2))
 }
 
-pub struct Worker(Child);
+pub struct Worker {
+    child: Child,
+    language: Option<Language>,
+}
 
 impl Worker {
-    pub fn start(url: &str, at: usize, told: &Path) -> Self {
+    /// Starts one of this language, or of Rust, on the queue at this place.
+    pub fn start(url: &str, place: &str, language: Option<Language>, at: usize, told: &Path) -> Self {
+        let mut command = language.map_or_else(
+            || Self::in_rust(url, at, told),
+            |language| {
+                let mut command = language.command();
+                let examples = language.file("examples", "worker").parent().unwrap().to_owned();
+                command.arg(language.file("tests/queue/handlers", "chaos")).arg(examples).args([url, place]);
+                command.arg(LEASE.as_secs_f64().to_string()).arg(told).stderr(Stdio::null());
+                command
+            },
+        );
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        Self { child, language }
+    }
+
+    fn in_rust(url: &str, at: usize, told: &Path) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "chaos::workers::worker", "--nocapture"]);
         // Each process is another worker, also if it takes the place of one that was killed.
         command.env(URL, url).env(NAME, format!("{at} {}", fastrand::u64(..))).env(TOLD, told);
-        Self(command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap())
+        command
     }
 
-    pub fn kill(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
+    /// Kills it, and starts another one in its place.
+    pub fn kill(&mut self, url: &str, place: &str, at: usize, told: &Path) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        *self = Self::start(url, place, self.language, at, told);
     }
 
     pub fn freeze(&self, time: Duration) {
@@ -53,21 +76,30 @@ impl Worker {
     }
 
     fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args([&format!("-{name}"), &self.0.id().to_string()]).status();
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
         assert!(sent.expect("there is a program kill").success());
     }
 
-    /// Ends its input, and waits for its end.
+    /// Lets it end what it has, and waits for its end.
     pub fn end(mut self) -> bool {
-        drop(self.0.stdin.take());
-        self.0.wait().unwrap().success()
+        match self.language {
+            Some(_) => self.signal("TERM"),
+            None => drop(self.child.stdin.take()),
+        }
+        // (A wait would end its input, which is the death of the test for those that are told.)
+        let mut status = None;
+        common::eventually("the end of a worker", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap().success()
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        _ = self.0.kill();
-        _ = self.0.wait();
+        _ = self.child.kill();
+        _ = self.child.wait();
     }
 }
 
@@ -91,7 +123,7 @@ fn worker() {
         let run: Option<(String, u128, u128)> = known.lock().remove(&(job.id().to_owned(), job.attempt()));
         if *end == AttemptEnd::Finished {
             let (key, begun, ended) = run.unwrap();
-            let line = format!("{} {} {key} {begun} {ended}\n", job.id(), job.kind());
+            let line = format!("{} {} {key} {begun} {ended} rust\n", job.id(), job.kind());
             (&told).write_all(line.as_bytes()).unwrap();
         }
     });
