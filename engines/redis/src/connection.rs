@@ -6,8 +6,6 @@ use crate::error::Error;
 use crate::error_class::{self, Fault};
 use crate::keys::Keys;
 use crate::options::RedisOptions;
-#[cfg(feature = "tls")]
-use redis::ConnectionAddr;
 use redis::io::tcp::TcpSettings;
 use redis::{Client, Cmd, ConnectionInfo, ErrorKind, ProtocolVersion, RedisError, ServerError, Value};
 use std::collections::BTreeSet;
@@ -58,12 +56,6 @@ impl Dial {
     /// Connects, and looks at nothing.
     pub(crate) fn raw(&self, info: ConnectionInfo) -> Result<redis::Connection, Error> {
         let at = info.addr().to_string();
-        #[cfg(feature = "tls")]
-        if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
-            // A program with two sets of cryptography has to choose one. If it has not, this one is
-            // taken.
-            _ = rustls::crypto::ring::default_provider().install_default();
-        }
         let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
         let connected = Client::open(info).and_then(|client| {
             let connection = client.get_connection_with_timeout(self.connect_timeout)?;
@@ -263,6 +255,10 @@ pub(crate) fn of_answer(at: &str, code: &str, text: &str) -> Error {
 
 /// The error of a connection that was not opened, or of a command before its first call.
 pub(crate) fn opening(at: &str, error: RedisError) -> Error {
+    #[cfg(feature = "tls")]
+    if let Some(refused) = crate::tls::refused(at, &error) {
+        return refused;
+    }
     match error.kind() {
         ErrorKind::AuthenticationFailed => of_answer(at, "WRONGPASS", "the user or the password is refused"),
         ErrorKind::Server(_) | ErrorKind::Extension => {

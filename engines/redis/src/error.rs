@@ -18,7 +18,8 @@ pub enum Error {
         /// The remedy.
         advice: String,
     },
-    /// The server cannot keep a queue as it is set up. Nothing was changed.
+    /// The server cannot keep a queue as it is set up, or one of the two sides does not trust the
+    /// other one. Nothing was changed.
     #[error("the server {server} {what}: {advice}")]
     Server {
         /// The address of the server.
@@ -49,7 +50,9 @@ pub enum Error {
         what: String,
     },
     /// There is no connection to the server. The call was not made, so a retry is safe.
-    #[error("{at} cannot be reached, so nothing was changed: look whether the server runs and the address is right")]
+    #[error(
+        "{at} cannot be reached, so nothing was changed: look whether the server runs, the address is right, and both sides speak TLS (rediss://) or none"
+    )]
     Lost {
         /// The server, and the queue of the call.
         at: String,

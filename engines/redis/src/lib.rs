@@ -81,6 +81,8 @@ mod options;
 mod pool;
 mod queue;
 mod store;
+#[cfg(feature = "tls")]
+mod tls;
 
 pub use address::Urls;
 pub use checks::Persistence;

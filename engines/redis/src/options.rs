@@ -29,6 +29,8 @@ pub struct RedisOptions {
     pub(crate) idle: Duration,
     pub(crate) login: Option<(String, String)>,
     pub(crate) holder: String,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: crate::tls::Tls,
 }
 
 impl RedisOptions {
@@ -45,6 +47,8 @@ impl RedisOptions {
             idle: Duration::from_secs(60),
             login: None,
             holder: format!("process {} on {}", std::process::id(), waterline::seam::host()),
+            #[cfg(feature = "tls")]
+            tls: crate::tls::Tls::default(),
         }
     }
 
@@ -119,6 +123,28 @@ impl RedisOptions {
     #[must_use]
     pub fn login(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.login = Some((user.into(), password.into()));
+        self
+    }
+
+    /// Sets the authorities that vouch for the certificates of the servers, as PEM: one certificate
+    /// or several. Default: those that this machine trusts, or those in the file that the variable
+    /// `SSL_CERT_FILE` names.
+    ///
+    /// A server has to prove that it is the one of its address. It is needed with an address of
+    /// TLS alone (`rediss://`), and is an error with another one.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.tls.authority = Some(pem.into());
+        self
+    }
+
+    /// Sets the certificate of this process and its key, each as PEM, for servers that ask for one:
+    /// a Redis does so unless it has the setting `tls-auth-clients no`. Default: none.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn identity(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        self.tls.identity = Some((certificate.into(), key.into()));
         self
     }
 

@@ -60,7 +60,7 @@ impl RedisStore {
     /// [`Error::NewerFunctions`] if its functions no longer serve this program; [`Error::Refused`]
     /// for a wrong password or missing rights; [`Error::Lost`] if it cannot be reached.
     pub fn connect(urls: impl Into<Urls>, options: RedisOptions) -> Result<Self, Error> {
-        let infos = address::read(&urls.into())?;
+        let infos = addresses(urls, &options)?;
         Self::open(How::Servers, infos, options)
     }
 
@@ -74,7 +74,7 @@ impl RedisStore {
     /// # Errors
     /// As [`connect`](Self::connect); [`Error::Config`] if the Sentinels know no such master.
     pub fn sentinel(urls: impl Into<Urls>, name: &str, options: RedisOptions) -> Result<Self, Error> {
-        let infos = address::read(&urls.into())?;
+        let infos = addresses(urls, &options)?;
         let database = infos[0].redis_settings().db();
         let servers = infos[0].clone().set_redis_settings(RedisConnectionInfo::default().set_db(database));
         let of_sentinel = |info: ConnectionInfo| {
@@ -94,7 +94,7 @@ impl RedisStore {
     /// # Errors
     /// As [`connect`](Self::connect); [`Error::Config`] for another database than 0.
     pub fn cluster(urls: impl Into<Urls>, options: RedisOptions) -> Result<Self, Error> {
-        let infos = address::read(&urls.into())?;
+        let infos = addresses(urls, &options)?;
         if let Some(info) = infos.iter().find(|info| info.redis_settings().db() != 0) {
             let what = format!("the address names the database {}", info.redis_settings().db());
             return Err(Error::config(what, "take 0, since a cluster has no other: leave it out"));
@@ -286,6 +286,15 @@ impl RedisStore {
     pub(crate) fn keys(&self, queue: &str) -> Keys {
         Keys::new(&self.shared.options.prefix, self.shared.options.tag.as_deref(), queue)
     }
+}
+
+/// Reads the addresses, with the certificates of the options.
+#[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "there are none without TLS"))]
+fn addresses(urls: impl Into<Urls>, options: &RedisOptions) -> Result<Vec<ConnectionInfo>, Error> {
+    let infos = address::read(&urls.into())?;
+    #[cfg(feature = "tls")]
+    let infos = infos.into_iter().map(|info| options.tls.on(info)).collect::<Result<_, _>>()?;
+    Ok(infos)
 }
 
 impl fmt::Debug for RedisStore {

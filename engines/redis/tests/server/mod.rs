@@ -4,7 +4,8 @@
 #![allow(dead_code, reason = "each program of the tests uses a part of it")]
 
 use parking_lot::Mutex;
-use redis::{Cmd, RedisError, Value};
+use redis::{Client, Cmd, RedisError, Value};
+use std::ffi::OsString;
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,8 @@ use waterline_redis::{RedisOptions, RedisStore, redis};
 pub mod cluster;
 pub mod proxy;
 pub mod sentinel;
+#[cfg(feature = "tls")]
+pub mod tls;
 
 /// The variable with the server's program, if it is not the one on the PATH: a Valkey, for example.
 const PROGRAM: &str = "WATERLINE_REDIS_SERVER";
@@ -37,6 +40,7 @@ redis.register_function('t_keys', function(keys) for _, key in ipairs(keys) do r
 
 /// A server. Its drop, or the death of the test's process, kills it and removes its directory.
 pub struct Server {
+    program: OsString,
     directory: PathBuf,
     port: u16,
     settings: Vec<String>,
@@ -66,6 +70,16 @@ impl Server {
     /// Starts the program with these arguments before the settings. It may write to its file, as a
     /// Sentinel does with what it learns.
     pub fn start_as(first: &[&str], settings: &[(&str, &str)]) -> Self {
+        Self::start_program(std::env::var_os(PROGRAM).unwrap_or_else(|| "redis-server".into()), first, settings)
+    }
+
+    /// Starts one of this program with an append-only file. `None`: this machine does not have it.
+    pub fn of(program: &str) -> Option<Self> {
+        Command::new(program).arg("--version").stdout(Stdio::null()).status().ok()?;
+        Some(Self::start_program(program.into(), &[], &[("appendonly", "yes"), ("appendfsync", "always")]))
+    }
+
+    fn start_program(program: OsString, first: &[&str], settings: &[(&str, &str)]) -> Self {
         let directory = tempfile::Builder::new().prefix("waterline-redis-").tempdir().expect("a directory").keep();
         std::fs::write(directory.join("conf"), "").expect("it is ours");
         let watch = "read -r _; if [ -f pid ]; then kill -KILL $(cat pid) 2>/dev/null; fi; rm -rf \"$PWD\"";
@@ -77,7 +91,7 @@ impl Server {
         };
         let given = settings.iter().flat_map(|(name, value)| [vec![format!("--{name}")], words(value)].concat());
         let settings = first.iter().map(|arg| (*arg).to_owned()).chain(given).collect();
-        let mut server = Self { directory, port: 0, settings, child: Mutex::new(None), watcher };
+        let mut server = Self { program, directory, port: 0, settings, child: Mutex::new(None), watcher };
         // Another program may take a port between the check and the start.
         for _ in 0..20 {
             let free = TcpListener::bind(("127.0.0.1", 0)).expect("the loopback has a free port");
@@ -94,15 +108,18 @@ impl Server {
     }
 
     fn try_start(&self) -> bool {
-        let program = std::env::var_os(PROGRAM).unwrap_or_else(|| "redis-server".into());
-        let mut started = Command::new(program);
-        started.arg("conf").args(&self.settings).args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"]);
+        let mut started = Command::new(&self.program);
+        let port: &[&str] = if self.has_tls() { &["--port", "0", "--tls-port"] } else { &["--port"] };
+        started.arg("conf").args(&self.settings).args(port).args([&self.port.to_string(), "--bind", "127.0.0.1"]);
         started.args(["--pidfile", "pid", "--logfile", "log", "--daemonize", "no"]);
         let started = started.current_dir(&self.directory).process_group(0).stdin(Stdio::null());
         let mut started = started.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect(MISSING);
         let mut runs = false;
         common::eventually("the server answers", || {
-            let says = |error: RedisError| !error.is_io_error() && error.code() != Some("LOADING");
+            // (One that is not the server of its address answers, too.)
+            let says = |error: RedisError| {
+                !error.is_io_error() && error.code() != Some("LOADING") || error.to_string().contains("certificate")
+            };
             runs = self.try_ask(&["PING"]).map_or_else(says, |_| true);
             runs || started.try_wait().expect("it is a child").is_some()
         });
@@ -135,7 +152,21 @@ impl Server {
     }
 
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        let address = if self.has_tls() { "rediss://localhost" } else { "redis://127.0.0.1" };
+        format!("{address}:{}", self.port)
+    }
+
+    /// True if it has a port for TLS, and no other one.
+    fn has_tls(&self) -> bool {
+        self.settings.iter().any(|setting| setting == "--tls-cert-file")
+    }
+
+    fn client(&self) -> Result<Client, RedisError> {
+        #[cfg(feature = "tls")]
+        if let Some(authority) = tls::authority_of(&self.settings) {
+            return Client::build_with_tls(self.url(), tls::of_client(&authority));
+        }
+        Client::open(self.url())
     }
 
     pub fn directory(&self) -> &Path {
@@ -147,7 +178,7 @@ impl Server {
     }
 
     pub fn try_ask(&self, args: &[&str]) -> Result<Value, RedisError> {
-        ask_at(&self.url(), args)
+        ask(&self.client()?, args)
     }
 
     pub fn ask(&self, args: &[&str]) -> Value {
@@ -156,7 +187,7 @@ impl Server {
 
     /// Sends a command of bytes.
     pub fn ask_bytes(&self, args: &[&[u8]]) -> Value {
-        let mut connection = redis::Client::open(self.url()).unwrap().get_connection().unwrap();
+        let mut connection = self.client().unwrap().get_connection().unwrap();
         let mut command = Cmd::new();
         args.iter().for_each(|arg| _ = command.arg(*arg));
         command.query(&mut connection).unwrap()
@@ -184,7 +215,11 @@ impl Drop for Server {
 
 /// Sends one command on a connection of its own.
 pub fn ask_at(url: &str, args: &[&str]) -> Result<Value, RedisError> {
-    let mut connection = redis::Client::open(url)?.get_connection_with_timeout(Duration::from_secs(10))?;
+    ask(&Client::open(url)?, args)
+}
+
+fn ask(client: &Client, args: &[&str]) -> Result<Value, RedisError> {
+    let mut connection = client.get_connection_with_timeout(Duration::from_secs(10))?;
     connection.set_read_timeout(Some(Duration::from_secs(60)))?;
     let mut command = Cmd::new();
     args.iter().for_each(|arg| _ = command.arg(*arg));

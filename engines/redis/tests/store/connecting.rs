@@ -5,6 +5,7 @@ use crate::server::{Server, cluster::Cluster};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::Duration;
+use waterline_queue::{Accept, JobState, NewJob, QueueOptions, Retention};
 use waterline_redis::{Error, Persistence, RedisOptions, RedisStore};
 
 fn refusal(outcome: Result<RedisStore, Error>) -> (Error, String) {
@@ -121,11 +122,20 @@ fn what_is_no_redis_server_or_says_nothing_is_an_error_in_time() {
     assert!(matches!(error, Error::Lost { .. }), "{error:?}");
 }
 
-#[cfg(feature = "tls")]
 #[test]
-fn a_server_without_tls_is_an_error_in_time() {
-    let server = Server::start(&[]);
-    let options = RedisOptions::new().connect_timeout(Duration::from_secs(2));
-    let (error, text) = refusal(RedisStore::connect(server.url().replace("redis:", "rediss:"), options));
-    assert!(matches!(error, Error::Lost { .. }) && text.contains(&server.port().to_string()), "{error:?}");
+fn a_valkey_keeps_queues_too() {
+    let Some(server) = Server::of("valkey-server") else { return };
+    let store = RedisStore::connect(server.url(), RedisOptions::new()).unwrap();
+    store.migrate().unwrap();
+    assert_eq!(store.persistence().unwrap(), Persistence::Always);
+    let queue = store.queue("q", QueueOptions::default().retention(Retention::Keep)).unwrap();
+    queue.push(NewJob::new("k", "a").unwrap().id("a")).unwrap();
+    server.kill();
+    server.start_again();
+    let mut lease = None;
+    common::eventually("the job is there", || {
+        lease = queue.accept(Accept::new()).ok().flatten();
+        lease.is_some()
+    });
+    assert_eq!(lease.unwrap().finish(None).unwrap(), Some(JobState::Finished));
 }

@@ -10,3 +10,5 @@ mod connecting;
 mod faults;
 mod migrating;
 mod places;
+#[cfg(feature = "tls")]
+mod tls;
