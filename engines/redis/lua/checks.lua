@@ -78,7 +78,7 @@ local CLASHES, ON_DEAD, ROOT = set_of('keep replace earliest'), set_of('die run 
 -- The settings of a job, checked; null: it has none.
 function settings_of(value)
     if value == '' then return nil end
-    local s = check_members('the settings of a job', json_of('the settings of a job', value), JOB_MEMBERS, JOB_SET)
+    local s = check_members('an object of settings', json_of('an object of settings', value), JOB_MEMBERS, JOB_SET)
     if s.id ~= nil then
         check_name('the id of a job', s.id)
         if s.id:byte() == 126 then refuse('the id ' .. quoted(s.id)
@@ -178,7 +178,7 @@ end
 
 -- Changes options as they are stored by those that are given.
 function changed_options(old, value)
-    local new = check_members('the options of a queue', json_of('the options of a queue', value), OPTION_NAMES, OPTIONS)
+    local new = check_members('an object of options', json_of('an object of options', value), OPTION_NAMES, OPTIONS)
     -- A null that means something, where others mean that nothing is said.
     local given = cjson.decode(value)
     check_retry(new.retry)

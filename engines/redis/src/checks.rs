@@ -76,15 +76,22 @@ impl Facts {
         }
         let clustered = self.get("cluster_enabled") == "1";
         if clustered && !wanted.cluster {
-            return refuse("is a node of a cluster".to_owned(), "connect with `RedisStore::cluster`");
+            return refuse(
+                "is a node of a cluster".to_owned(),
+                "connect with `RedisStore::cluster`, the tool with `--cluster`",
+            );
         }
         if !clustered && wanted.cluster {
-            return refuse("is no node of a cluster".to_owned(), "connect with `RedisStore::connect`");
+            return refuse(
+                "is no node of a cluster".to_owned(),
+                "connect with `RedisStore::connect`, the tool without `--cluster`",
+            );
         }
         if self.get("role") != "master" {
             return refuse(
-                format!("is a replica of {}", self.get("master_host")),
-                "connect to the master, give the addresses of all servers, or connect with `RedisStore::sentinel`",
+                format!("is a replica of {}:{}", self.get("master_host"), self.get("master_port")),
+                "connect to the master, give the addresses of all servers, or connect with `RedisStore::sentinel`, the \
+                 tool with `--sentinel`",
             );
         }
         let policy = self.get("maxmemory_policy");
@@ -151,7 +158,7 @@ mod tests {
     use super::*;
 
     const GOOD: &str = "# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\nmaxmemory_policy:noeviction\r\n\
-        aof_enabled:1\r\nrdb_saves:0\r\nrole:master\r\nmaster_host:here\r\ncluster_enabled:0\r\n";
+        aof_enabled:1\r\nrdb_saves:0\r\nrole:master\r\nmaster_host:here\r\nmaster_port:2\r\ncluster_enabled:0\r\n";
 
     #[test]
     fn each_unfit_server_is_refused_with_what_to_do() {
@@ -178,7 +185,7 @@ mod tests {
             (("noeviction", "allkeys-random"), false, "jobs among them"),
             (("aof_enabled:1", "aof_enabled:0"), false, "`RedisOptions::allow_loss`"),
             (("aof_enabled:1\r\n", ""), false, "CONFIG SET appendonly yes"),
-            (("role:master", "role:slave"), false, "is a replica of here: connect to the master"),
+            (("role:master", "role:slave"), false, "is a replica of here:2: connect to the master"),
             (("cluster_enabled:0", "cluster_enabled:1"), false, "`RedisStore::cluster`"),
             (same, true, "`RedisStore::connect`"),
         ] {

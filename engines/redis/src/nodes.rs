@@ -214,7 +214,11 @@ impl Nodes {
 
 fn not_clustered(node: &Node, error: redis::RedisError) -> Error {
     if error.detail().is_some_and(|text| text.contains("cluster support disabled")) {
-        return Error::server(node, "is no node of a cluster", "connect with `RedisStore::connect`");
+        return Error::server(
+            node,
+            "is no node of a cluster",
+            "connect with `RedisStore::connect`, the tool without `--cluster`",
+        );
     }
     crate::connection::opening(&node.to_string(), error)
 }
