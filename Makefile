@@ -56,6 +56,7 @@ COMPARE = cargo run --release --locked --manifest-path benches/compare/driver/Ca
 	--target-dir $(or $(CARGO_TARGET_DIR),target)/compare --
 
 compare: setup ## Measure beside what people would pick instead (ARGS="stream", ROUNDS=1 for a look)
+	@bash .ci/setup engines
 	@$(COMPARE) measure $(ARGS)
 
 draw: ## Put the figures of the last comparison into the pages and the plots

@@ -6,31 +6,40 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The programs with a lock file of their own.
-const COMPETITORS: [&str; 7] = ["apalis", "by_hand", "disruptor", "effectum", "futures", "rayon", "yaque"];
-
 /// A program, and what it says about itself.
 pub struct Programs {
     paths: BTreeMap<String, PathBuf>,
+    /// The reasons for which programs are left out.
+    missing: BTreeMap<String, String>,
     /// The text of each column, by the name of the column.
     pub about: BTreeMap<String, String>,
 }
 
 impl Programs {
-    /// Builds all programs.
-    pub fn build() -> Result<Self> {
-        let mut programs = Self { paths: BTreeMap::new(), about: BTreeMap::new() };
+    /// Builds the programs with these names.
+    pub fn build<'n>(names: impl IntoIterator<Item = &'n str>) -> Result<Self> {
+        let mut programs = Self { paths: BTreeMap::new(), missing: BTreeMap::new(), about: BTreeMap::new() };
         let own = std::env::current_exe()?;
         let target = own.ancestors().nth(2).ok_or("the driver runs from a target directory")?;
-        for name in COMPETITORS {
-            let manifest = checkout().join("benches/compare").join(name).join("Cargo.toml");
-            let mut cargo = Command::new("cargo");
-            cargo.args(["build", "--release", "--locked", "--quiet", "--manifest-path"]).arg(manifest);
-            run(cargo.arg("--target-dir").arg(target))?;
-            let lock = checkout().join("benches/compare").join(name).join("Cargo.lock");
-            programs.add(name, &lock, target.join("release").join(format!("compare-{}", name.replace('_', "-"))))?;
+        let lock = checkout().join("Cargo.lock");
+        for name in names {
+            let folder = checkout().join("benches/compare").join(name);
+            match name {
+                "ours" => programs.add(name, &lock, ours("waterline-benches", &["--features", "sqlite,tokio"])?)?,
+                "ours_redis" => programs.add(name, &lock, ours("waterline-redis", &[])?)?,
+                "bullmq" => match installed(&folder, &target.join(name)) {
+                    Ok(path) => programs.add(name, &folder.join("package-lock.json"), path)?,
+                    Err(error) => _ = programs.missing.insert(name.to_owned(), error.to_string()),
+                },
+                _ => {
+                    let mut cargo = Command::new("cargo");
+                    cargo.args(["build", "--release", "--locked", "--quiet", "--manifest-path"]);
+                    run(cargo.arg(folder.join("Cargo.toml")).arg("--target-dir").arg(target))?;
+                    let path = target.join("release").join(format!("compare-{}", name.replace('_', "-")));
+                    programs.add(name, &folder.join("Cargo.lock"), path)?;
+                }
+            }
         }
-        programs.add("ours", &checkout().join("Cargo.lock"), ours()?)?;
         Ok(programs)
     }
 
@@ -39,7 +48,9 @@ impl Programs {
         let output = Command::new(&path).arg("about").output()?;
         let lock = std::fs::read_to_string(lock)?;
         let version = |package: &str| -> Option<String> {
-            let (_, rest) = lock.split_once(&format!("\nname = \"{package}\"\nversion = \""))?;
+            let cargo = lock.split_once(&format!("\nname = \"{package}\"\nversion = \""));
+            let npm = || lock.split_once(&format!("\"node_modules/{package}\": {{\n      \"version\": \""));
+            let (_, rest) = cargo.or_else(npm)?;
             Some(format!("{package} {}", rest.split('"').next()?))
         };
         for line in String::from_utf8(output.stdout)?.lines() {
@@ -57,17 +68,18 @@ impl Programs {
         Ok(())
     }
 
-    pub fn path(&self, name: &str) -> &Path {
-        &self.paths[name]
+    /// Returns the program, or the reason for which it is left out.
+    pub fn path(&self, name: &str) -> std::result::Result<&Path, &str> {
+        self.paths.get(name).map(PathBuf::as_path).ok_or_else(|| self.missing.get(name).map_or("", String::as_str))
     }
 }
 
-/// Builds the program of the workspace with the profile and the features of `make bench`, which has
-/// compiled RocksDB already. `NO_ROCKSDB=1` leaves out its columns.
-fn ours() -> Result<PathBuf> {
+/// Builds the program of a member of the workspace with the profile of the other benchmarks, so that
+/// RocksDB is compiled once. `NO_ROCKSDB=1` leaves out its columns.
+fn ours(package: &str, features: &[&str]) -> Result<PathBuf> {
     let mut cargo = Command::new("cargo");
     cargo.current_dir(checkout());
-    cargo.args(["bench", "--no-run", "--locked", "-p", "waterline-benches", "--features", "sqlite,tokio"]);
+    cargo.args(["bench", "--no-run", "--locked", "-p", package]).args(features);
     if std::env::var_os("NO_ROCKSDB").is_some() {
         cargo.arg("--no-default-features");
     }
@@ -80,6 +92,18 @@ fn ours() -> Result<PathBuf> {
     let text = String::from_utf8(output.stdout)?;
     let path = text.rsplit("\"executable\":\"").next().and_then(|rest| rest.split('"').next());
     Ok(path.ok_or("cargo names the program")?.into())
+}
+
+/// Installs the packages of a program for Node into this folder of the target directory.
+fn installed(folder: &Path, target: &Path) -> Result<PathBuf> {
+    std::fs::create_dir_all(target)?;
+    for file in ["package.json", "package-lock.json", "main.js"] {
+        std::fs::copy(folder.join(file), target.join(file))?;
+    }
+    let mut npm = Command::new("npm");
+    run(npm.args(["ci", "--no-audit", "--no-fund", "--loglevel=error"]).current_dir(target).stdout(Stdio::null()))
+        .map_err(|error| format!("npm: {error}"))?;
+    Ok(target.join("main.js"))
 }
 
 fn run(command: &mut Command) -> Result<()> {

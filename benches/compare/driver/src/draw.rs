@@ -78,6 +78,7 @@ pub fn head(question: &Question) -> Vec<String> {
     let first = match question.rows[0].kind {
         Kind::Time => "wall / CPU a job (least–most wall)",
         Kind::Latency => "p50 (p99)",
+        Kind::Served => "jobs/s / CPU of the server a job (least–most jobs/s)",
         Kind::Killed => "jobs that run again (least–most)",
     };
     let columns: String = question.columns.iter().map(|(_, column)| format!(" {column} |")).collect();
@@ -110,12 +111,27 @@ fn cell(row: &Row, column: &str, figures: &Figures) -> String {
             let [p50, p99] = [p50, p99].map(|spread| time(spread.expect("there is a wall time")[0]));
             format!("{p50} ({p99})")
         }
+        Kind::Served => {
+            let [rate, most, least] = [wall, least, most].map(|nanos| thousands(1e9 / nanos));
+            let [cpu, ..] = spread(|figure| figure.cpu).expect("there is a wall time");
+            format!("{rate} / {} ({least}–{most})", time(cpu))
+        }
         Kind::Killed => {
             let [again, least, most] = spread(|figure| figure.again as f64).expect("there is a figure");
             let lost = spread(|figure| figure.lost as f64).expect("there is a figure")[2];
             let lost = if lost > 0.0 { format!(", {lost} lost") } else { String::new() };
             format!("{again} ({least}–{most}){lost}")
         }
+    }
+}
+
+/// Returns a number below a billion without a fraction, and with commas.
+fn thousands(number: f64) -> String {
+    let number = number.round() as u64;
+    match (number / 1_000_000, number / 1_000 % 1_000, number % 1_000) {
+        (0, 0, ones) => format!("{ones}"),
+        (0, thousands, ones) => format!("{thousands},{ones:03}"),
+        (millions, thousands, ones) => format!("{millions},{thousands:03},{ones:03}"),
     }
 }
 
@@ -144,7 +160,9 @@ fn machine() -> Result<Vec<String>> {
         for line in &figures.about {
             let Some((key, value)) = line.split_once(": ") else { continue };
             let row = match key {
-                "machine" | "version" | "rounds" | "iterations of a microsecond" => format!("| {key} | {value} |"),
+                "machine" | "version" | "server" | "rounds" | "iterations of a microsecond" => {
+                    format!("| {key} | {value} |")
+                }
                 "load before" => format!("| load before *{}* | {value} |", question.heading.replace('`', "")),
                 _ => continue,
             };

@@ -16,6 +16,7 @@ mod measure;
 mod plots;
 mod questions;
 mod result;
+mod server;
 
 use result::Result;
 

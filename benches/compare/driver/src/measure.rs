@@ -5,6 +5,7 @@ use crate::figures::{Figure, Figures};
 use crate::folders::{checkout, raw};
 use crate::questions::{Kind, Question, Row};
 use crate::result::Result;
+use crate::server::{self, Server};
 use crate::{draw, killed, questions};
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -19,14 +20,14 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 pub fn measure(words: &[String]) -> Result<()> {
     let rounds = std::env::var("ROUNDS").map_or(Ok(ROUNDS), |rounds| rounds.parse())?;
-    let programs = Programs::build()?;
+    let is_asked = |question: &Question| words.is_empty() || words.iter().any(|word| question.name.contains(&**word));
+    let asked: Vec<_> = questions::all(0.0).into_iter().filter(is_asked).collect();
+    let names: BTreeSet<_> = asked.iter().flat_map(|question| question.columns).map(|(program, _)| *program).collect();
+    let programs = Programs::build(names)?;
     let iterations = calibrated();
     let begun = Instant::now();
     std::fs::create_dir_all(raw())?;
-    for question in questions::all(iterations) {
-        if !words.is_empty() && !words.iter().any(|word| question.name.contains(word.as_str())) {
-            continue;
-        }
+    for question in questions::all(iterations).into_iter().filter(is_asked) {
         let mut figures = Figures { about: about(&programs, &question, rounds, iterations)?, all: Vec::new() };
         println!("\n{}\n", question.heading);
         draw::head(&question).iter().for_each(|line| println!("{line}"));
@@ -71,6 +72,9 @@ fn about(programs: &Programs, question: &Question, rounds: usize, iterations: f6
         format!("rounds: {rounds}"),
         format!("iterations of a microsecond: {iterations:.0}"),
     ];
+    if question.rows[0].kind == Kind::Served {
+        about.push(format!("server: {}", server::about()?));
+    }
     let text = |column: &str| programs.about.get(column).map_or("", String::as_str);
     about.extend(question.columns.iter().map(|(_, column)| format!("{column}: {}", text(column))));
     Ok(about)
@@ -85,7 +89,10 @@ fn measured(programs: &Programs, question: &Question, row: &Row, rounds: usize) 
                 continue;
             }
             let figure = Figure { row: row.name.clone(), column: (*column).to_owned(), round, ..Figure::default() };
-            let figure = run(programs.path(program), column, row, figure)?;
+            let figure = match programs.path(program) {
+                Ok(path) => run(path, column, row, figure)?,
+                Err(reason) => Figure { none: reason.to_owned(), ..figure },
+            };
             if !figure.none.is_empty() {
                 without.insert(column);
             }
@@ -101,6 +108,8 @@ fn run(program: &Path, column: &str, row: &Row, mut figure: Figure) -> Result<Fi
     words[0].insert_str(0, "question=");
     let path = directory.path().display();
     words.extend([format!("column={column}"), format!("jobs={}", row.jobs), format!("directory={path}")]);
+    let server = (row.kind == Kind::Served).then(|| Server::start(directory.path())).transpose()?;
+    words.extend(server.as_ref().map(|server| format!("port={}", server.port)));
     if row.kind == Kind::Killed {
         match killed::lives(program, &words, directory.path(), row.jobs) {
             Ok((again, lost)) => (figure.again, figure.lost) = (again, lost),

@@ -28,6 +28,8 @@ pub enum Kind {
     Time,
     /// The percentiles of the time of one job at a time.
     Latency,
+    /// How many jobs are done a second, and the CPU time of the server for one.
+    Served,
     /// The jobs that run again after the program was killed.
     Killed,
 }
@@ -68,6 +70,13 @@ const QUEUE: &[(&str, &str)] = &[
     ("ours", "raw SQLite"),
 ];
 
+const REDIS: &[(&str, &str)] = &[
+    ("ours_redis", "waterline-redis"),
+    ("bullmq", "BullMQ"),
+    ("apalis_redis", "apalis-redis"),
+    ("sidekiq", "sidekiq-rs"),
+];
+
 const IN_MEMORY: &[(&str, &str)] =
     &[("ours", "waterline"), ("by_hand", "by hand"), ("disruptor", "disruptor"), ("futures", "buffer_unordered")];
 
@@ -91,6 +100,7 @@ pub fn all(iterations: f64) -> Vec<Question> {
         question("once", "Exactly once", ONCE, once(iterations)),
         question("log", "Log", LOG, log()),
         question("queue", "Queue", QUEUE, queue()),
+        question("redis", "Queue in Redis", REDIS, redis()),
         question("latency", "Latency in memory", IN_MEMORY, in_memory()),
         question("durable", "Latency on disk", DURABLE, vec![latency("push → run", "pushed store=disk")]),
     ]
@@ -180,6 +190,17 @@ fn queue() -> Vec<Row> {
         ("run, 8 at a time", 2_560, "run block=256 in_flight=8"),
     ]
     .map(|(name, jobs, words)| row(name, Kind::Time, jobs, &format!("queue call={words}")))
+    .into()
+}
+
+fn redis() -> Vec<Row> {
+    [
+        ("push, one by one", 1_024, "push block=1"),
+        ("push, 256 at a time", 20_480, "push block=256"),
+        ("run, as recommended", 2_048, "run block=256"),
+        ("run, 50 at a time", 2_048, "run block=256 in_flight=50"),
+    ]
+    .map(|(name, jobs, words)| row(name, Kind::Served, jobs, &format!("redis call={words}")))
     .into()
 }
 

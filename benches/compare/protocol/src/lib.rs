@@ -10,6 +10,8 @@ use cpu_time::ProcessTime;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::hint::black_box;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -31,7 +33,7 @@ pub struct Question(BTreeMap<String, String>);
 /// The answer of a program.
 #[derive(Debug)]
 pub enum Answer {
-    /// The time and the CPU time of all jobs.
+    /// The time and the CPU time of all jobs: that of the program, or that of its server.
     Time { wall: Duration, cpu: Duration },
     /// The time of each job, which waited for no other one, and the CPU time of all.
     Latencies { each: Vec<Duration>, cpu: Duration },
@@ -100,6 +102,16 @@ impl Question {
         self.number("in_flight") as usize
     }
 
+    /// Returns the port of the Redis server of this run, on the loopback.
+    pub fn port(&self) -> u16 {
+        self.word("port").parse().unwrap_or_default()
+    }
+
+    /// Returns the address of this server.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port())
+    }
+
     /// Returns the empty directory of this run. A second life gets that of the first.
     pub fn directory(&self) -> PathBuf {
         PathBuf::from(self.word("directory"))
@@ -127,6 +139,28 @@ pub fn timed(run: impl FnOnce()) -> Answer {
     let (wall, cpu) = (Instant::now(), ProcessTime::now());
     run();
     Answer::Time { wall: wall.elapsed(), cpu: cpu.elapsed() }
+}
+
+/// Measures the elapsed time of this call, and the CPU time of the Redis server on this port.
+pub fn served(port: u16, run: impl FnOnce()) -> Answer {
+    let (cpu, wall) = (used(port), Instant::now());
+    run();
+    let wall = wall.elapsed();
+    Answer::Time { wall, cpu: used(port).saturating_sub(cpu) }
+}
+
+/// Returns the CPU time that the Redis server on this port has used: that of all its threads.
+fn used(port: u16) -> Duration {
+    let mut said = String::new();
+    let mut ask = || {
+        let mut server = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        server.write_all(b"INFO cpu\r\nQUIT\r\n")?;
+        server.read_to_string(&mut said)
+    };
+    ask().expect("the server runs");
+    let seconds = |name: &str| -> Option<f64> { said.split_once(name)?.1.split_whitespace().next()?.parse().ok() };
+    let both = seconds("used_cpu_sys:").zip(seconds("used_cpu_user:"));
+    both.map(|(sys, user)| Duration::from_secs_f64(sys + user)).expect("INFO has the CPU time")
 }
 
 /// Measures this many calls, each of which ends once its effect is seen.
