@@ -7,7 +7,7 @@ local function shift_of(written, now, by) return written and written > now and m
 
 local function less(time, by) return time and time - by or nil end
 
--- Moves the times of a job. Its place in the order stays.
+-- Moves the times of a job.
 local function shift_job(q, j, by)
     local now, k, n = q.now, q.k, whole(j.n)
     local last = j.state == 'x' and max(j.since, j.renewed or 0, j.resubd or 0) or j.since
@@ -35,22 +35,18 @@ local function shift_job(q, j, by)
         j.exp = j.exp - push
     end
     j.pushed, j.due0, j.named0, j.given = j.pushed - push, j.due, j.named, nil
-    -- With another place that entry, which is out of order now, is stale.
-    if was_due and not j.suspect then j.place = j.place - 1 end
+    -- What is ready then is as if it had just become so: it comes behind what was written before.
+    if state == 'r' and j.at <= now then j.at, j.since = now, now end
+    -- (With another place an old entry is stale.)
+    if state == 'r' then j.place = j.place - 1 end
     write_job(q, j)
     write_state(q, j)
     if state == 'x' then call('ZADD', k[RUN], j.at, n)
     elseif state == 'f' then call('ZADD', k[DONE], j.at, n)
     elseif state == 'd' then call('ZADD', k[DEAD], j.at, n)
     elseif state == 'r' then
-        if j.at > now or not was_due then
-            call('ZADD', k[DUE], j.at, entry_of(j))
-            q.r[NEXT_DUE] = min(q.r[NEXT_DUE], j.at)
-        elseif j.suspect then
-            hold(q, j, 's')
-        else
-            put_in_line(q, j.kind, j.prio, j, { entry_of(j) })
-        end
+        call('ZADD', k[DUE], j.at, entry_of(j))
+        q.r[NEXT_DUE] = min(q.r[NEXT_DUE], j.at)
     else
         hold(q, j, state == 'h' and j.held or 'w')
     end

@@ -101,13 +101,18 @@ local function twin_of(q, fp)
     return j and unique_of(j) == fp and id_of(j) or nil
 end
 
+-- The mark of a job whose id another one takes.
+local function remove_mark(q, old)
+    if old.till == 'w' and mark_of(q, old.fp, true) == id_of(old) then put(q, 'HDEL', q.k[INDEX], 'w' .. old.fp) end
+end
+
 -- Takes the job out of its place, which another one takes.
 local function displace(q, old)
     leave_line(q, old)
     if old.exp and not old.taken then put(q, 'ZREM', q.k[EXPIRES], whole(old.n)) end
     if old.pend then remove_edges(q, old.n) end
     release(q, old)
-    if old.till == 'w' and mark_of(q, old.fp, true) == id_of(old) then put(q, 'HDEL', q.k[INDEX], 'w' .. old.fp) end
+    remove_mark(q, old)
     for _, key in ipairs({ DATA, META, SHOWN }) do put(q, 'HDEL', q.k[key], whole(old.n)) end
 end
 
@@ -121,6 +126,7 @@ local function place_job(q, j, old, awaited, died, within, meta)
         if #edges_of(q, BEFORE, before.n, 1) > 0 then j.n = before.n end
         put(q, 'ZREM', k[before.state == 'd' and DEAD or DONE], whole(before.n))
         delete_job(q, before)
+        remove_mark(q, before)
     end
     if old then displace(q, old) end
     if before then tell(q, id_of(j), nil, nil, nil, 'anew') end

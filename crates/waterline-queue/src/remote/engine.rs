@@ -210,8 +210,8 @@ impl<S: Server> QueueEngine for Remote<S> {
 
     fn hear(&self, queue: QueueNo) {
         let queue = self.of(queue);
-        self.hear_of(&queue);
-        self.watch(&queue, false);
+        let begins = self.hear_of(&queue);
+        self.watch(&queue, begins);
     }
 
     fn peek(&self, queue: QueueNo, kinds: Option<&[String]>) -> Peek {

@@ -19,18 +19,19 @@ pub(super) struct Heard {
 }
 
 impl<S: Server> Remote<S> {
-    /// Tells the changes since the last time.
-    pub(super) fn hear_of(&self, queue: &Opened) {
+    /// Tells the changes since the last time. Returns true if it begins to listen.
+    pub(super) fn hear_of(&self, queue: &Opened) -> bool {
         if !S::TELLS {
-            return;
+            return false;
         }
         // Until they are told, so that they are told in their order.
         let mut heard = queue.heard.lock();
         if !queue.shared.has_watchers() {
             *heard = Heard::default();
-            return;
+            return false;
         }
-        if heard.listens.is_none() {
+        let begins = heard.listens.is_none();
+        if begins {
             let watching = Arc::clone(&self.watching);
             match self.server.hear(queue.at(), Arc::new(move || watching.ring())) {
                 Ok(listens) => heard.listens = listens,
@@ -45,7 +46,7 @@ impl<S: Server> Remote<S> {
                 // It is retried, and all other calls report the same error.
                 tracing::debug!(target: "waterline", queue = queue.name(), %error, "the changes of a queue cannot be read");
                 heard.is_late |= heard.last.is_none();
-                return;
+                return begins;
             }
         };
         let last = answers.iter().find(|answer| answer.what == "heard");
@@ -54,5 +55,6 @@ impl<S: Server> Remote<S> {
         queue.shared.heard(&happened(&answers), missed);
         drop(heard);
         queue.shared.settle();
+        begins
     }
 }

@@ -70,9 +70,10 @@ impl<S: Server> Remote<S> {
         let open: Vec<Arc<Opened>> = self.queues.read().values().cloned().collect();
         let (mut is_any, mut is_new) = (false, false);
         for queue in &open {
+            // Before it hears, so that another look ends the listening behind the last watch.
+            is_any |= self.is_waited_for(queue);
             self.hear_of(queue);
             let mut watched = queue.shared.watched();
-            is_any |= self.is_waited_for(queue);
             while !watched.is_empty() {
                 let piece = watched.split_off(watched.len().saturating_sub(MOST));
                 match self.look_at(queue, piece) {

@@ -19,6 +19,7 @@ mod refused;
 mod room;
 mod sick;
 mod suite;
+mod unique;
 mod versions;
 mod watching;
 

@@ -13,7 +13,8 @@
 //!   of their rows. (A store tells them by their ids, and those that hold on its death last.)
 //! * A job that a claim of other kinds has met stays ready if the clock is set back, since that is
 //!   in its row. Where keys take turns, lines have entries that count by the times of their jobs,
-//!   so it waits again.
+//!   so it waits again. Lanes have entries, too, so that what is ready and goes back with the clock
+//!   is as if it had just become ready.
 
 use crate::rules::ends::{Over, waiting};
 use crate::rules::set_back::SetBack;
@@ -175,6 +176,10 @@ impl Jobs {
         job.row.go_back(set);
         let moved = job.beside.at.saturating_sub(since - job.row.since);
         job.beside.at = if job.row.named { job.row.due.max(job.row.since) } else { moved };
+        let waits = matches!(job.row.state, JobState::Ready | JobState::Scheduled);
+        if self.has_entries && waits && job.beside.at <= at.wall {
+            (job.beside.at, job.row.since) = (at.wall, at.wall);
+        }
     }
 
     /// Returns the order of a ready job among those of its priority.
