@@ -1,5 +1,6 @@
-//! Workers in three languages on one queue, while workers are killed or frozen, and the server crashes or freezes. No
-//! job is lost, none ends twice, no limit is passed, and nothing is left over.
+//! Workers in three languages on one queue, while workers are killed or frozen, and the server
+//! crashes or freezes. No job is lost, none ends twice, no limit is passed, and nothing is left
+//! over.
 
 use crate::bench::options;
 use crate::languages::Language;

@@ -70,10 +70,21 @@ fn push<'w>(w: &'w mut Writes, queue: &Queue, id: &str) -> Result<&'w mut Writes
     w.push(queue, new(id))
 }
 
-/// All keys of a server with their values, but the number that was given last.
+/// All keys of a server with their values, but the number that was given last. (DUMP has no order
+/// of the fields of a hash.)
 fn keys_of(server: &Server) -> Value {
-    let dump = "local all = redis.call('KEYS', '*') table.sort(all) for at, key in ipairs(all) do all[at] = key .. \
-        (key:find(':head$') and redis.call('HGET', key, 'registers'):sub(9) or redis.call('DUMP', key)) end return all";
+    let dump = "local function value(key)
+            if key:find(':head$') then return redis.call('HGET', key, 'registers'):sub(9) end
+            if redis.call('TYPE', key).ok ~= 'hash' then return redis.call('DUMP', key) end
+            local fields = redis.call('HKEYS', key)
+            table.sort(fields)
+            for at, field in ipairs(fields) do fields[at] = field .. ' ' .. redis.call('HGET', key, field) end
+            return table.concat(fields)
+        end
+        local all = redis.call('KEYS', '*')
+        table.sort(all)
+        for at, key in ipairs(all) do all[at] = key .. value(key) end
+        return all";
     server.ask(&["EVAL", dump, "0"])
 }
 

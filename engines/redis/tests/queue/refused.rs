@@ -11,24 +11,25 @@ use waterline_queue::{Accept, DrainLimits, JobState, NewJob, Outcome, Queue, Que
 use waterline_redis::redis::{self, Value};
 use waterline_redis::{Error, RedisOptions, RedisStore};
 
-/// All that is stored with this prefix: what DUMP says of each key. Of the registers of a queue the
-/// last number and the latest time may go on.
+/// All that is stored with this prefix: what DUMP says of each key, or for a hash its fields, which
+/// Valkey moves at a read. Of the registers of a queue the last number and the latest time may go
+/// on.
 fn stored(server: &Server, prefix: &str) -> BTreeMap<String, Vec<u8>> {
     let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
     let keys: Vec<String> = redis::cmd("KEYS").arg(format!("{prefix}:*")).query(&mut connection).unwrap();
-    let mut dumps = redis::pipe();
-    for key in keys.iter().filter(|key| !key.ends_with(":head")) {
-        dumps.cmd("DUMP").arg(key);
-    }
-    let dumps: Vec<Vec<u8>> = dumps.query(&mut connection).unwrap();
-    let (heads, others): (Vec<_>, Vec<_>) = keys.into_iter().partition(|key| key.ends_with(":head"));
-    let mut stored: BTreeMap<_, _> = others.into_iter().zip(dumps).collect();
-    for head in heads {
-        let mut fields: BTreeMap<String, Vec<u8>> = redis::cmd("HGETALL").arg(&head).query(&mut connection).unwrap();
-        let registers = fields.get_mut("registers").unwrap();
-        registers[..8].fill(0);
-        registers[24..32].fill(0);
-        stored.extend(fields.into_iter().map(|(field, value)| (format!("{head} {field}"), value)));
+    let mut stored = BTreeMap::new();
+    for key in keys {
+        let of: String = redis::cmd("TYPE").arg(&key).query(&mut connection).unwrap();
+        if of != "hash" {
+            stored.insert(key.clone(), redis::cmd("DUMP").arg(key).query(&mut connection).unwrap());
+            continue;
+        }
+        let mut fields: BTreeMap<String, Vec<u8>> = redis::cmd("HGETALL").arg(&key).query(&mut connection).unwrap();
+        if let Some(registers) = fields.get_mut("registers").filter(|_| key.ends_with(":head")) {
+            registers[..8].fill(0);
+            registers[24..32].fill(0);
+        }
+        stored.extend(fields.into_iter().map(|(field, value)| (format!("{key} {field}"), value)));
     }
     stored
 }

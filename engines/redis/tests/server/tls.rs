@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use waterline_redis::redis::{ClientTlsConfig, TlsCertificates};
 
-/// An authority, and what it vouches for: a server of the name `localhost`, one of another name, and
-/// a client. They are gone when this is dropped.
+/// An authority, and what it vouches for: a server of the name `localhost`, one of another name,
+/// and a client. They are gone when this is dropped.
 pub struct Certificates(tempfile::TempDir);
 
 /// The names of a certificate.
