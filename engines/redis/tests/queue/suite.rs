@@ -29,7 +29,7 @@ fn suite() -> QueueSuite<'static> {
         let (server, options) = bench();
         (options, |options| RedisStore::connect(server.url(), options).unwrap())
     };
-    suite_on(on_bench, size(2_500, 50_000))
+    suite_on(on_bench, size(1_000, 50_000))
 }
 
 waterline_queue_suite::queue_suite!(suite());

@@ -125,7 +125,7 @@ fn random_writes_are_made_as_a_model_makes_them_or_not_at_all() {
     let queue = RedisStore::connect(server.url(), options).unwrap().queue("q", QueueOptions::default()).unwrap();
     let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
     let (mut keys, mut pushed, mut faults) = (Keys::new(), 0, BTreeMap::new());
-    for round in 0..size(1_500, 50_000) {
+    for round in 0..size(500, 50_000) {
         queue.push(new("run")).unwrap();
         let mut lease = queue.accept(Accept::new()).unwrap().unwrap();
         let calls: Vec<Call> = (0..random.usize(0..6))
