@@ -39,8 +39,8 @@
 //!
 //! What may be lost: a bell, since who waits for a job looks once a second, too; and the answers
 //! that tell of changes, since waiters of a job poll it by `states_of`, and those who watch a queue
-//! read its last changes by `changes`, if the server keeps them (`TELLS`). Those that do not fit are
-//! counted by a `more`. A claimed job that does not fit has no payload, and `load` brings it.
+//! read its last changes by `changes`, if the server keeps them (`TELLS`). Those that do not fit
+//! are counted by a `more`. A claimed job that does not fit has no payload, and `load` brings it.
 #![allow(
     missing_debug_implementations,
     missing_docs,

@@ -5,18 +5,8 @@ use super::answers::{happened, untold};
 use super::opened::Opened;
 use super::queues::Remote;
 use super::server::Server;
-use std::any::Any;
+use super::watch::Heard;
 use std::sync::Arc;
-
-/// How far a queue was heard that a caller of this process watches.
-#[derive(Default)]
-pub(super) struct Heard {
-    listens: Option<Box<dyn Any + Send + Sync>>,
-    /// The number of the last change; `None`: none was read.
-    last: Option<i64>,
-    /// True if the first read has failed, so that it is not known what has happened since.
-    is_late: bool,
-}
 
 impl<S: Server> Remote<S> {
     /// Tells the changes since the last time. Returns true if it begins to listen.

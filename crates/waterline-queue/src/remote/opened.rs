@@ -2,12 +2,12 @@
 
 use super::answers::{Answer, unsigned};
 use super::faults::{CallError, queue_error};
-use super::hearing::Heard;
 use super::joining::Joining;
 use super::presence::{Own, Said};
 use super::registered::Registered;
 use super::server::At;
 use super::settings::whole;
+use super::watch::Heard;
 use crate::engine::{Peek, QueueNo, Traffic};
 use crate::notify::presence::Presence;
 use crate::notify::shared::{Shared, Wake};
