@@ -231,9 +231,9 @@ impl Findings<'_> {
             Err(fault) => return self.failed("list", "of queues", &fault),
         };
         for name in names {
+            self.has_read(1, "queue");
             let looked = self.place.queue(&name).and_then(|queue| {
-                let read = self.jobs(&name)?;
-                self.has_read(read, "job");
+                self.jobs(&name)?;
                 self.queue(&queue, &name)
             });
             if let Err(fault) = looked {
@@ -242,10 +242,11 @@ impl Findings<'_> {
         }
     }
 
-    /// Reads jobs of a queue, and returns how many: all in files, elsewhere only damaged ones.
-    fn jobs(&mut self, name: &str) -> Result<u64, Fault> {
+    /// Reads jobs of a queue: all in files, elsewhere only damaged ones, which are not counted.
+    fn jobs(&mut self, name: &str) -> Result<(), Fault> {
         let (mut read, mut damaged) = (0, Vec::new());
-        let states = if self.place.store().is_some() { &State::ALL[..] } else { &[State::Damaged] };
+        let is_all = self.place.store().is_some();
+        let states = if is_all { &State::ALL[..] } else { &[State::Damaged] };
         for state in states {
             each_job(self.place, name, *state, None, |job| {
                 read += 1;
@@ -261,7 +262,10 @@ impl Findings<'_> {
             let command = format!("jobs {} --state damaged", word(name));
             self.problem("queue", name, format!("has {} damaged jobs", damaged.len()), Some(command));
         }
-        Ok(read)
+        if is_all {
+            self.has_read(read, "job");
+        }
+        Ok(())
     }
 
     fn queue(&mut self, queue: &Queue, name: &str) -> Result<(), Fault> {
@@ -336,10 +340,13 @@ impl Findings<'_> {
                 "help": command,
             }));
         }
-        let read: Vec<_> = self.read.iter().map(|(many, noun)| count(*many, noun)).collect();
+        // A place may have queues alone, or no queue.
+        let read = self.read.iter().filter(|(many, _)| *many > 0);
+        let read: Vec<_> = read.map(|(many, noun)| count(*many, noun)).collect();
+        let read = if read.is_empty() { "nothing".to_owned() } else { read.join(", ") };
         let problems = self.found.iter().filter(|finding| finding.is_problem).count() as u64;
         let verdict = if problems == 0 { "No problem".to_owned() } else { count(problems, "problem") };
-        report.line(format!("{verdict}. Read: {}.", read.join(", ")));
+        report.line(format!("{verdict}. Read: {read}."));
         if !self.place.has_processes() {
             report.line(Cell::from(self.place.left_to_processes()).faint());
         }

@@ -28,7 +28,7 @@ fn are(found: &[String], parts: &[&str]) {
 fn a_sound_store_has_no_problem() {
     let left = Application::sound();
     let out = text(&left.store(), "doctor");
-    assert!(out.contains("No problem. Read: 1 consumer, 4 items, 3 rows, 1 job."), "{out}");
+    assert!(out.contains("No problem. Read: 1 consumer, 4 items, 3 rows, 1 queue, 1 job."), "{out}");
     // A pause that ends by itself is no problem, either.
     let store = Store::open(left.store()).unwrap();
     Queue::admin(&store, "mail").unwrap().pause(Some(Duration::from_secs(3_600))).unwrap();
