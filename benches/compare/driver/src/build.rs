@@ -74,8 +74,8 @@ impl Programs {
     }
 }
 
-/// Builds the program of a member of the workspace with the profile of the other benchmarks, so that
-/// RocksDB is compiled once. `NO_ROCKSDB=1` leaves out its columns.
+/// Builds the program of a member of the workspace with the profile of the other benchmarks, so
+/// that RocksDB is compiled once. `NO_ROCKSDB=1` leaves out its columns.
 fn ours(package: &str, features: &[&str]) -> Result<PathBuf> {
     let mut cargo = Command::new("cargo");
     cargo.current_dir(checkout());

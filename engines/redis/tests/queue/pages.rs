@@ -43,7 +43,7 @@ fn each_command_for_alarms_answers() {
     store.migrate().unwrap();
     let queue = store.queue("mail", QueueOptions::default()).unwrap();
     queue.push(NewJob::new("echo", &1).unwrap()).unwrap();
-    let (_, rest) = PAGE.split_once("```sh\n").unwrap();
+    let (_, rest) = PAGE.split_once("```bash\n").unwrap();
     let (script, _) = rest.split_once("```").unwrap();
     let ran = Command::new("bash").args(["-euc", script]).env("REDIS_URL", server.url()).output().unwrap();
     let said = String::from_utf8_lossy(&ran.stdout) + String::from_utf8_lossy(&ran.stderr);
