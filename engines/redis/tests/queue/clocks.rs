@@ -1,6 +1,7 @@
 //! What a clock that is set back, and a job that killed its process twice, do to the order of jobs.
 
 use crate::bench::{bench, job, keeping};
+use std::mem::ManuallyDrop;
 use std::time::{Duration, SystemTime};
 use waterline::Clock;
 use waterline_queue::{Accept, JobState, Priority, Queue};
@@ -24,7 +25,7 @@ fn queue() -> (Queue, Clock) {
 fn begun(queue: &Queue, accept: Accept) -> Option<String> {
     let lease = queue.accept(accept).unwrap()?;
     let id = lease.id().to_owned();
-    std::mem::forget(lease);
+    let _lost = ManuallyDrop::new(lease);
     Some(id)
 }
 
@@ -78,7 +79,7 @@ fn after_two_crashes() -> (Queue, Clock) {
         let lease = queue.accept(Accept::new()).unwrap().unwrap();
         assert!(lease.keep());
         clock.advance(MINUTE);
-        std::mem::forget(lease);
+        let _lost = ManuallyDrop::new(lease);
     }
     queue.push(job("a")).unwrap();
     assert_eq!(begun(&queue, Accept::new()).as_deref(), Some("a"));
