@@ -219,8 +219,9 @@ pub fn ask_at(url: &str, args: &[&str]) -> Result<Value, RedisError> {
 }
 
 fn ask(client: &Client, args: &[&str]) -> Result<Value, RedisError> {
+    // Without a limit of time for the answer: with one, a read fails if the process is stopped in
+    // it and goes on.
     let mut connection = client.get_connection_with_timeout(Duration::from_secs(10))?;
-    connection.set_read_timeout(Some(Duration::from_secs(60)))?;
     let mut command = Cmd::new();
     args.iter().for_each(|arg| _ = command.arg(*arg));
     command.query(&mut connection)
