@@ -175,7 +175,10 @@ define('wl_turn', { 'allow-oom' }, function(q)
     local c = { most = most, set = set, kinds = kinds, due_by = due_by, worker = worker, lease = lease, got = 0 }
     local claims = asked and most > 0 and r[PAUSED] <= q.now
     if claims then claim(q, c, rows) end
-    if claims and c.got < most and (has_more and c.got == 0 or c.again) then rows[#rows + 1] = { 'again' } end
+    -- (A claim ends jobs that are needless now, and others may wait for these.)
+    if claims and c.got < most and (c.got == 0 and (has_more or r[ENDINGS] > 0) or c.again) then
+        rows[#rows + 1] = { 'again' }
+    end
     if c.lined then
         rows[#rows + 1] = { 'lined' }
         add_untaken(q, rows)

@@ -1,4 +1,5 @@
-//! What a clock that is set back, and a job that killed its process twice, do to the order of jobs.
+//! The order of jobs: of their priorities, behind a clock that was set back, and beside a job that
+//! killed its process twice.
 
 use crate::bench::{bench, job, keeping};
 use std::mem::ManuallyDrop;
@@ -32,6 +33,15 @@ fn begun(queue: &Queue, accept: Accept) -> Option<String> {
 /// Does what is due, and puts what is ready aside.
 fn meet(queue: &Queue) {
     assert_eq!(begun(queue, Accept::new().kinds(["none"])), None);
+}
+
+#[test]
+fn each_eighth_claim_takes_a_job_of_the_lowest_priority() {
+    let (queue, _) = queue();
+    let jobs = (0..20).map(|n| job(format!("high{n}")).priority(Priority::High));
+    queue.push_all(jobs.chain([job("low").priority(Priority::Low)])).unwrap();
+    let claimed: Vec<_> = (0..8).map(|_| begun(&queue, Accept::new()).unwrap()).collect();
+    assert_eq!(claimed.iter().position(|id| id == "low"), Some(7), "{claimed:?}");
 }
 
 #[test]

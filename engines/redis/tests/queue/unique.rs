@@ -4,6 +4,23 @@ use crate::bench::{bench, job, keeping};
 use std::time::Duration;
 use waterline_queue::{Accept, NewJob, PushOutcome, Unique};
 use waterline_redis::RedisStore;
+use waterline_redis::redis::from_redis_value;
+
+#[test]
+fn a_job_that_is_unique_until_its_claim_leaves_no_fingerprint() {
+    let (server, options) = bench();
+    let store = RedisStore::connect(server.url(), options).unwrap();
+    let queue = store.queue("q", keeping()).unwrap();
+    let fingerprints = || -> usize {
+        let fields: Vec<Vec<u8>> = from_redis_value(server.ask(&["HKEYS", &store.keys_of("q")[13]])).unwrap();
+        fields.iter().filter(|field| field.starts_with(b"u")).count()
+    };
+    queue.push(job("a").unique(Unique::until_claimed())).unwrap();
+    assert_eq!(fingerprints(), 1);
+    let mut lease = queue.accept(Accept::new()).unwrap().unwrap();
+    assert_eq!(fingerprints(), 0);
+    lease.finish(None).unwrap();
+}
 
 #[test]
 fn the_mark_of_a_job_goes_once_its_id_is_that_of_another_job() {
