@@ -356,7 +356,10 @@ fn an_end_whose_answer_is_lost_is_sent_again_and_counts_once() {
             let left = bench.queue.get(&job).unwrap().unwrap();
             assert_eq!((left.failures, left.crashes), (0, 0), "{language:?}");
         }
-        // The server dies and comes back, while a job runs.
+        // The server dies and comes back, while a job runs. (In a check the chaos does it.)
+        if crate::size(0, 1) == 0 {
+            return;
+        }
         let (job, file) = bench.push_slow("dead");
         bench.until(&worker, &job, JobState::Running);
         server.kill();
