@@ -78,23 +78,22 @@ impl Drop for Proxy {
 impl Shared {
     fn pass_on(self: &Arc<Self>, client: &TcpStream) {
         let Ok(server) = TcpStream::connect(("127.0.0.1", self.server)) else { return };
+        let is_mute = Arc::new(AtomicBool::new(false));
         for (from, to, asks) in [(client, &server, true), (&server, client, false)] {
             let (mut from, mut to) = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
-            let shared = Arc::clone(self);
+            let (shared, is_mute) = (Arc::clone(self), Arc::clone(&is_mute));
             std::thread::spawn(move || {
                 let mut bytes = [0; 16 * 1024];
                 while let Ok(count @ 1..) = from.read(&mut bytes) {
                     match asks.then(|| shared.fate(&bytes[..count])).flatten() {
                         Some(Fate::Cut) => break,
-                        Some(Fate::CutAnswer) => {
-                            // Nothing of the answer comes through, and the server has it all the
-                            // same.
-                            _ = from.shutdown(Shutdown::Write);
-                            _ = to.write_all(&bytes[..count]);
-                            return;
-                        }
+                        // The client hears of the loss once the server has answered.
+                        Some(Fate::CutAnswer) => is_mute.store(true, Ordering::Relaxed),
                         Some(Fate::After(call)) => call(),
                         None => {}
+                    }
+                    if !asks && is_mute.load(Ordering::Relaxed) {
+                        break;
                     }
                     if to.write_all(&bytes[..count]).is_err() {
                         break;

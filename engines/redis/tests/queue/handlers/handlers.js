@@ -14,7 +14,9 @@ async function echo(job) {
 
 // Ends when the file of this name is there, or when the job is lost.
 async function slow(job) {
-  while (!fs.existsSync(JSON.parse(job.payload))) {
+  const path = JSON.parse(job.payload);
+  fs.writeFileSync(`${path}.begun`, '');
+  while (!fs.existsSync(path)) {
     if (job.signal.aborted) return console.error('lost', job.id);
     await sleep(10);
   }

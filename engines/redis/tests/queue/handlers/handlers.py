@@ -13,7 +13,9 @@ def echo(job):
 
 def slow(job):
     """Ends when the file of this name is there, or when the job is lost."""
-    while not os.path.exists(job.payload.strip('"')):
+    path = job.payload.strip('"')
+    open(path + ".begun", "w").close()
+    while not os.path.exists(path):
         if job.lost.wait(0.01):
             return print("lost", job.id, file=sys.stderr)
 
