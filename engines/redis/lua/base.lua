@@ -28,7 +28,8 @@ local call, pack, unstruct, bits, floor, min, max
 -- their times; forget: what is remembered until a time; index: ids, fingerprints and signatures;
 -- use: of limits; held: lines of jobs (see lines.lua); turn: the limits that may have a place;
 -- refill: when a rate has tokens; after, before: edges in both directions; data, meta, shown
--- (progress): of jobs; shown has the last changes, too; note; tick: schedules; seen: averages and workers.
+-- (progress): of jobs; shown has the last changes, too; note; tick: schedules; seen: averages and
+-- workers.
 local HEAD, JOB, STATE, LANE, DUE, RUN, DONE, DEAD, EXPIRES, FORGET, INDEX, USE, HELD = 1, 2, 3, 4, 8, 9, 10, 11, 12,
     13, 14, 15, 16
 local TURN, REFILL, AFTER, BEFORE, DATA, META, SHOWN, NOTE, TICK, SEEN = 17, 18, 19, 20, 21, 22, 23, 24, 25, 26
@@ -157,6 +158,9 @@ do
     end
 
     local function keys_of(head)
+        if head:sub(-5) ~= ':head' then
+            refuse('the first key of a queue ends with `:head`, and is not ' .. quoted(head:sub(1, 255)))
+        end
         local k, begin = {}, head:sub(1, -5)
         for at = 1, 26 do k[at] = begin .. WORDS[at] end
         return keep(head, k)

@@ -194,6 +194,8 @@ fn a_call_of_one_queue_may_declare_its_first_key_alone() {
         call(keys, "wl_push", &["", "", "1", "k", "1", ""]);
         assert!(counts(&all[..1]) == counts(&all) && counts(&all) != before);
     }
+    let error = server.try_ask(&["FCALL", "wl_counts", "1", &all[1], ""]).unwrap_err().to_string();
+    assert!(error.contains("the first key of a queue ends with `:head`, and is not"), "{error}");
 }
 
 #[test]
