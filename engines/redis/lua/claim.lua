@@ -79,7 +79,8 @@ local function look_at(q, c, j, s)
     if err or skipped then
         end_unrun(q, j, err, skipped)
         c.again = true
-        return 'moved'
+        -- (Others may have waited for it, and come before those behind it.)
+        return q.r[ENDINGS] > 0 and 'stop' or 'moved'
     end
     if j.suspect and (#c.jobs > 0 or c.is_busy) then
         -- Running jobs of its process end first, and no other begins there meanwhile.

@@ -134,6 +134,8 @@ function take_plain(q, order, most, c)
             if #entries < wanted then note_empty(q.r, prio) end
             looked = looked + #entries
             if #entries > 0 then take_entries(q, entries, c) end
+            -- (Others may have waited for one that has ended, and come before those behind it.)
+            if q.r[ENDINGS] > 0 then return true end
         end
     end
     return false
