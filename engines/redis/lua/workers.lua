@@ -82,7 +82,7 @@ function drop_workers(q)
             call('HDEL', q.k[SEEN], w.field)
         end
     end
-    -- And the changes that nobody watches any more.
+    -- And the changes, once no caller watches them any more.
     if q.r[WATCHED] > 0 and q.r[WATCHED] <= q.real then
         q.r[WATCHED] = 0
         for from = 0, 4095, 1024 do

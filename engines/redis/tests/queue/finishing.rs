@@ -197,7 +197,7 @@ fn missing_rights_are_refused_with_the_key() {
             write(w.rpush("list", "b"));
             Ok(())
         });
-        assert!(keys_of(&server) == before);
+        assert_eq!(keys_of(&server), before);
         assert_eq!(lease.finish(None).unwrap(), Some(JobState::Finished));
         queue.remove("job").unwrap();
         error.unwrap_err()

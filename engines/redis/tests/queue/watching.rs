@@ -147,7 +147,7 @@ fn a_queue_that_nobody_watches_keeps_and_publishes_no_change() {
     call(&store, "q", "wl_told", &[b"1", b""]).unwrap();
     let mut before = published();
     let mut pushed = 0;
-    common::eventually("nobody is told any more", || {
+    common::eventually("the server to tell no watcher", || {
         queue.push(job(format!("b{pushed}"))).unwrap();
         pushed += 1;
         std::mem::replace(&mut before, published()) == published()
