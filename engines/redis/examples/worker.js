@@ -4,8 +4,8 @@ const os = require('node:os');
 const { createClient } = require('redis'); // 4.6 or later
 const WORDS = ('head job state lane0 lane1 lane2 lane3 due run done dead expires forget index ' +
   'use held turn refill after before data meta shown note tick seen').split(' ');
-const ROW = ('what number id outcome state token kind payload data error failures crashes pushed ' +
-  'due since priority more').split(' ');
+const ROW = ('what number id outcome state token kind payload pushed since priority more data ' +
+  'error failures crashes due').split(' ');
 const ABOUT = { name: `${os.hostname()}/${process.pid}`, process: process.pid, version: '1.0',
   number: Math.floor(Math.random() * 2 ** 53), host: os.hostname(), language: 'javascript' };
 const jobs = new Map(); // The jobs that it has, by their tokens.

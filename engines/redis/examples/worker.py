@@ -6,8 +6,8 @@ import redis, redis.backoff, redis.retry  # 4.3 or later
 
 WORDS = """head job state lane0 lane1 lane2 lane3 due run done dead expires forget index use held
     turn refill after before data meta shown note tick seen""".split()  # The keys.
-ROW = """what number id outcome state token kind payload data error failures crashes pushed due
-    since priority more""".split()
+ROW = """what number id outcome state token kind payload pushed since priority more data error
+    failures crashes due""".split()
 ABOUT = {"number": random.getrandbits(53), "name": f"{socket.gethostname()}/{os.getpid()}",
          "process": os.getpid(), "host": socket.gethostname(), "language": "python",
          "version": "1.0"}  # For those who look at the workers.

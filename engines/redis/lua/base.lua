@@ -21,7 +21,7 @@
 -- * Times are milliseconds since 1970 by the clock of this server, and durations are milliseconds.
 
 -- (What is not there while a library is loaded. The first call sets it.)
-local call, pack, unstruct, bits, floor, min, max
+local call, pack, unstruct, bits, floor, min, max, format
 
 -- head: options and registers; job: what a push gave; state: of the jobs that have moved; lane: the
 -- ready jobs of each of 4 priorities; due: ready ones by their time; run, done, dead, expires: by
@@ -40,13 +40,7 @@ local LATEST, EVER, ENDLESS = 2 ^ 55, 2 ^ 56 - 8, '9223372036854775807'
 local function bounded(time) return time and min(time, LATEST) end
 
 -- A whole number as text. (Lua would shorten it.)
-local function whole(number) return string.format('%d', number) end
-
-local function encoded(text)
-    if not text then return '-' end
-    text = text:sub(1, 255):gsub('[^%w_.~:/+-]', function(byte) return string.format('%%%02X', byte:byte()) end)
-    return text == '-' and '%2D' or text == '' and '%' or text
-end
+local function whole(number) return format('%d', number) end
 
 -- Fails with a code of the protocol. The error goes through `define`.
 local function fail(code, text, detail, hint)
@@ -59,65 +53,74 @@ local function quoted(value) return (cjson.encode(value):gsub('\\/', '/')) end
 
 -- Arguments.
 
-local function missing(q)
-    refuse('the call has ' .. #q.args .. ' arguments, and needs more: see what comes before its lists')
-end
+local arg, number, text, flag, count, kinds_of
 
-local function arg(q)
-    local at = q.at + 1
-    q.at = at
-    return q.args[at] or missing(q)
-end
-
-local function number(q)
-    local at = q.at + 1
-    q.at = at
-    local value = q.args[at] or missing(q)
-    if value == '' then return nil end
-    local number_ = tonumber(value)
-    if not number_ or number_ % 1 ~= 0 or number_ > 2 ^ 63 or number_ < -2 ^ 63 then
-        refuse(quoted(value:sub(1, 60)) .. ' is no whole number of 64 bits')
+do
+    local function missing(q)
+        refuse('the call has ' .. #q.args .. ' arguments, and needs more: see what comes before its lists')
     end
-    return number_
-end
 
-local function text(q)
-    local at = q.at + 1
-    q.at = at
-    local value = q.args[at] or missing(q)
-    if value == '' then return nil end
-    if value:byte() ~= 61 then refuse('a text is empty (null), or begins with `=`, and is not ' .. quoted(value:sub(1,
-        60))) end
-    return value:sub(2)
-end
-
-local function flag(q)
-    local value = arg(q)
-    if value == '1' then return true end
-    if value == '0' then return false end
-    if value ~= '' then refuse('a flag is 1 or 0, and not ' .. quoted(value:sub(1, 60))) end
-end
-
--- The length of a list; null: there is none.
-local function count(q, most)
-    local length = number(q)
-    if length and (length < 0 or length > most) then
-        refuse('this call takes ' .. most .. ' at most, and not ' .. whole(length))
+    function arg(q)
+        local at = q.at + 1
+        q.at = at
+        return q.args[at] or missing(q)
     end
-    return length
-end
 
--- A list of kinds as a set, and in order; null: all.
-local function kinds_of(q)
-    local length = count(q, 10000)
-    if not length then return nil end
-    local set, all = {}, {}
-    for _ = 1, length do
-        local kind = arg(q)
-        if not set[kind] then all[#all + 1] = kind end
-        set[kind] = true
+    -- (The argument at this place, or the next one.)
+    function number(q, at)
+        if not at then
+            at = q.at + 1
+            q.at = at
+        end
+        local value = q.args[at] or missing(q)
+        if value == '' then return nil end
+        local number_ = tonumber(value)
+        if not number_ or number_ % 1 ~= 0 or number_ > 2 ^ 63 or number_ < -2 ^ 63 then
+            refuse(quoted(value:sub(1, 60)) .. ' is no whole number of 64 bits')
+        end
+        return number_
     end
-    return set, all
+
+    function text(q, at)
+        if not at then
+            at = q.at + 1
+            q.at = at
+        end
+        local value = q.args[at] or missing(q)
+        if value == '' then return nil end
+        if value:byte() ~= 61 then refuse('a text is empty (null), or begins with `=`, and is not ' .. quoted(value:sub(1,
+            60))) end
+        return value:sub(2)
+    end
+
+    function flag(q, at)
+        local value = at and (q.args[at] or missing(q)) or arg(q)
+        if value == '1' then return true end
+        if value == '0' then return false end
+        if value ~= '' then refuse('a flag is 1 or 0, and not ' .. quoted(value:sub(1, 60))) end
+    end
+
+    -- The length of a list; null: there is none.
+    function count(q, most)
+        local length = number(q)
+        if length and (length < 0 or length > most) then
+            refuse('this call takes ' .. most .. ' at most, and not ' .. whole(length))
+        end
+        return length
+    end
+
+    -- A list of kinds as a set, and in order; null: all.
+    function kinds_of(q)
+        local length = count(q, 10000)
+        if not length then return nil end
+        local set, all = {}, {}
+        for _ = 1, length do
+            local kind = arg(q)
+            if not set[kind] then all[#all + 1] = kind end
+            set[kind] = true
+        end
+        return set, all
+    end
 end
 
 -- Registers: numbers that each call reads and may change. LAST: the last number that was given to a
@@ -147,8 +150,8 @@ do
     for word in ('head job state lane0 lane1 lane2 lane3 due run done dead expires forget index use held turn refill '
         .. 'after before data meta shown note tick seen'):gmatch('%w+') do WORDS[#WORDS + 1] = word end
 
-    -- Kept for later calls: by the heads of queues their keys, and by their revisions options. In a
-    -- server with very many queues, some are.
+    -- Kept for later calls: by their heads queues, and by their revisions options. In a server with
+    -- very many queues, some are.
     local known, most = {}, 0
 
     local function keep(name, value)
@@ -157,13 +160,13 @@ do
         return value
     end
 
-    local function keys_of(head)
+    local function queue_of(head)
         if head:sub(-5) ~= ':head' then
             refuse('the first key of a queue ends with `:head`, and is not ' .. quoted(head:sub(1, 255)))
         end
         local k, begin = {}, head:sub(1, -5)
         for at = 1, 26 do k[at] = begin .. WORDS[at] end
-        return keep(head, k)
+        return keep(head, { k = k, told = {}, used = {} })
     end
 
     -- Reads the head of a queue whose keys begin after `from`.
@@ -172,22 +175,31 @@ do
             refuse('a call has the 26 keys of its queue, and not ' .. (#keys - from))
         end
         local head = keys[from + 1]
-        local k = known[head] or keys_of(head)
+        local q = known[head] or queue_of(head)
         local time = call('TIME')
         local us = time[1] * 1000000 + time[2]
         local real, clock = (us - us % 1000) / 1000, args[1]
         local now = clock == '' and real or tonumber(clock)
         if not now then refuse('the first argument of each call is empty') end
-        local raw, r, options = call('HGET', head, 'registers') or nil, nil, nil
-        if raw then
-            if #raw ~= 136 then refuse('the head of the queue is damaged: restore the server from its file, or remove the keys') end
-            -- Those that the last call has written need not be read again.
-            if raw == k.raw then r, k.raw = k.r, nil else r = read_registers(raw) end
-            local revision = r[REVISION]
-            options = known[revision] or keep(revision, options_of(call('HGET', head, 'options')))
+        local raw, saved = call('HGET', head, 'registers'), q.saved
+        -- Nothing stays of the last call but the registers that it has written. (No nil: a table that
+        -- lives long makes room for each such field anew.)
+        q.args, q.at, q.us, q.real, q.now, q.ready, q.raw, q.saved = args, 1, us, real, now, 0, raw, false
+        q.log, q.changed, q.counted, q.untold, q.left, q.drawn = false, false, false, false, false, false
+        q.workers, q.name, q.freed, q.has_called = false, false, false, false
+        if q.told[1] then q.told = {} end
+        if next(q.used) then q.used = {} end
+        if not raw then
+            q.r, q.o = false, false
+        elseif #raw ~= 136 then
+            q.r = false
+            refuse('the head of the queue is damaged: restore the server from its file, or remove the keys')
+        else
+            if raw ~= saved then q.r = read_registers(raw) end
+            local revision = q.r[REVISION]
+            q.o = known[revision] or keep(revision, options_of(call('HGET', head, 'options')))
         end
-        return { k = k, args = args, at = 1, told = {}, ready = 0, us = us, real = real, now = now, raw = raw, r = r,
-            o = options, is_test = clock ~= '', used = {} }
+        return q
     end
 end
 
@@ -205,18 +217,9 @@ local function save_counts(q)
             gone[#gone + 1] = name
         end
     end
-    q.counted = nil
+    q.counted = false
     if left[1] then call('HSET', k, unpack(left)) end
     if gone[1] then call('HDEL', k, unpack(gone)) end
-end
-
-local function save(q)
-    local k, r = q.k, q.r
-    save_counts(q)
-    if not r then return end
-    local raw = pack('<ddddddddddddddddd', unpack(r, 1, 17))
-    if raw ~= q.raw then call('HSET', k[HEAD], 'registers', raw) end
-    k.raw, k.r = raw, r
 end
 
 -- A number that no job and no lease has had: none comes twice, not even after a failover that lost
@@ -262,13 +265,13 @@ end
 local function tell(q, id, state, data, err, outcome)
     if not outcome then note_change(q, id, state) end
     if (data and #data or 0) + (err and #err or 0) > 65536 then data, err, q.untold = nil, nil, (q.untold or 0) + 1 end
-    q.told[#q.told + 1] = { 'told', false, id, outcome or false, state or false, false, false, false, data or false,
-        err or false }
+    q.told[#q.told + 1] = { 'told', false, id, outcome or false, state or false, false, false, false, false, false,
+        false, false, data or false, err or false }
 end
 
 local function line(q, outcome, id, kind, failures, err)
-    q.told[#q.told + 1] = { 'line', false, id, outcome, false, false, kind or false, false, false, err and err:sub(1,
-        1000) or false, failures }
+    q.told[#q.told + 1] = { 'line', false, id, outcome, false, false, kind or false, false, false, false, false, false,
+        false, err and err:sub(1, 1000) or false, failures }
 end
 
 -- What is told, as far as it fits into an answer.
@@ -284,71 +287,90 @@ local function add_told(q, rows)
     return rows
 end
 
--- Rings for those who listen, if a job has become ready, and for those who watch: `shown` has the
--- last 4,096 changes, which they read by `wl_told`. (So a lost message loses no change.)
-local function ring(q)
-    local r = q.r
-    if q.ready > 0 and r[BELL] > q.real then
-        r[BELL] = 0
-        call('SPUBLISH', channel(q, 'bell'), '')
+local define
+
+do
+    local function save(q)
+        local r = q.r
+        save_counts(q)
+        if not r then return end
+        local raw = pack('<ddddddddddddddddd', unpack(r, 1, 17))
+        if raw ~= q.raw then call('HSET', q.k[HEAD], 'registers', raw) end
+        q.saved = raw
     end
-    if q.changed then
-        local length, fields = #q.changed, {}
-        local before = call('HINCRBY', q.k[HEAD], 'told', length) - length
-        for at = max(1, length - 4095), length do
-            fields[#fields + 1] = 'c' .. (before + at) % 4096
-            fields[#fields + 1] = whole(before + at) .. ' ' .. q.changed[at]
-            if #fields == 2000 or at == length then
-                call('HSET', q.k[SHOWN], unpack(fields))
-                fields = {}
+
+    -- Rings for those who listen, if a job has become ready, and for those who watch: `shown` has the
+    -- last 4,096 changes, which they read by `wl_told`. (So a lost message loses no change.)
+    local function ring(q)
+        local r = q.r
+        if q.ready > 0 and r[BELL] > q.real then
+            r[BELL] = 0
+            call('SPUBLISH', channel(q, 'bell'), '')
+        end
+        if q.changed then
+            local length, fields = #q.changed, {}
+            local before = call('HINCRBY', q.k[HEAD], 'told', length) - length
+            for at = max(1, length - 4095), length do
+                fields[#fields + 1] = 'c' .. (before + at) % 4096
+                fields[#fields + 1] = whole(before + at) .. ' ' .. q.changed[at]
+                if #fields == 2000 or at == length then
+                    call('HSET', q.k[SHOWN], unpack(fields))
+                    fields = {}
+                end
             end
+            call('SPUBLISH', channel(q, 'told'), '')
         end
-        call('SPUBLISH', channel(q, 'told'), '')
     end
-end
 
-local function undo(q)
-    for at = #q.log, 1, -1 do call(unpack(q.log[at])) end
-    local last = q.r[LAST]
-    q.r = read_registers(q.raw)
-    q.r[LAST] = last
-end
-
--- Makes a function of the library. The body gets the queue, or all queues of the call, and returns
--- the answer. `flags` are those of Redis. (`many`: it takes several queues; 'first': the second
--- argument says how many, and other keys follow. `raw`: a queue may not be there.)
-local function define(name, flags, body, many, raw)
-    local writes = flags[1] ~= 'no-writes'
-    local function run(keys, args, queues)
-        local last = many == 'first' and 26 * (max(1, tonumber(args[2]) or 1) - 1) or many and max(#keys - 26, 0) or 0
-        for from = 0, last, 26 do
-            local q = enter(keys, args, from)
-            queues[#queues + 1], q.writes = q, writes
-            if not q.r and not raw then fail('WQ001', 'there is no such queue, or its keys were removed: open it') end
-        end
-        if many ~= 'first' and #keys ~= 26 * #queues and #keys > 1 then refuse('a call has the 26 keys of each of its queues, and not ' .. #keys) end
-        return body(queues[1], queues, keys)
+    local function undo(q)
+        for at = #q.log, 1, -1 do call(unpack(q.log[at])) end
+        local last = q.r[LAST]
+        q.r = read_registers(q.raw)
+        q.r[LAST] = last
     end
-    redis.register_function({ function_name = name, flags = flags, callback = function(keys, args)
-        local queues = {}
-        if not call then
-            call, pack, unstruct, bits = redis.call, struct.pack, struct.unpack, bit.band
-            floor, min, max = math.floor, math.min, math.max
+
+    local function encoded(text)
+        if not text then return '-' end
+        text = text:sub(1, 255):gsub('[^%w_.~:/+-]', function(byte) return format('%%%02X', byte:byte()) end)
+        return text == '-' and '%2D' or text == '' and '%' or text
+    end
+
+    -- Makes a function of the library. The body gets the queue, or all queues of the call, and
+    -- returns the answer. `flags` are those of Redis. (`many`: it takes several queues; 'first': the
+    -- second argument says how many, and other keys follow. `raw`: a queue may not be there.)
+    function define(name, flags, body, many, raw)
+        local writes = flags[1] ~= 'no-writes'
+        local function run(keys, args, queues)
+            local last = many == 'first' and 26 * (max(1, tonumber(args[2]) or 1) - 1) or many and max(#keys - 26, 0) or 0
+            for from = 0, last, 26 do
+                local q = enter(keys, args, from)
+                queues[#queues + 1], q.writes = q, writes
+                if not q.r and not raw then fail('WQ001', 'there is no such queue, or its keys were removed: open it') end
+            end
+            if many ~= 'first' and #keys ~= 26 * #queues and #keys > 1 then refuse('a call has the 26 keys of each of its queues, and not ' .. #keys) end
+            return body(queues[1], queues, keys)
         end
-        local ok, answer = pcall(run, keys, args, queues)
-        for at = #queues, 1, -1 do
-            local q = queues[at]
-            if not ok and q.log and q.r then undo(q) end
-            if ok and writes and q.r then ring(q) end
-            if writes then save(q) end
-        end
-        if ok then return answer end
-        if type(answer) ~= 'table' then return redis.error_reply('WQ000 - - - waterline: ' .. tostring(answer)) end
-        if not answer.code then return answer end
-        if answer.code == 'NOPERM' then return redis.error_reply('NOPERM ' .. answer.text) end
-        local q = queues.fault or queues[1]
-        return redis.error_reply(table.concat({ answer.code, encoded(q and name_of(q)), encoded(answer.detail),
-            encoded(answer.hint),
-            'waterline: ' .. answer.text }, ' '))
-    end })
+        redis.register_function({ function_name = name, flags = flags, callback = function(keys, args)
+            local queues = {}
+            if not call then
+                call, pack, unstruct, bits = redis.call, struct.pack, struct.unpack, bit.band
+                floor, min, max, format = math.floor, math.min, math.max, string.format
+            end
+            local ok, answer = pcall(run, keys, args, queues)
+            for at = #queues, 1, -1 do
+                local q = queues[at]
+                if not ok and q.log and q.r then undo(q) end
+                if ok and writes and q.r then ring(q) end
+                if writes then save(q) end
+            end
+            if ok then return answer end
+            if type(answer) ~= 'table' then return redis.error_reply('WQ000 - - - waterline: ' .. tostring(answer)) end
+            if not answer.code then return answer end
+            if answer.code == 'NOPERM' then return redis.error_reply('NOPERM ' .. answer.text) end
+            local q = queues.fault or queues[1]
+            return redis.error_reply(table.concat({ answer.code, encoded(q and name_of(q)), encoded(answer.detail),
+                encoded(answer.hint),
+                'waterline: ' .. answer.text }, ' '))
+        end })
+    end
 end

@@ -39,8 +39,8 @@ local function check_number(of, value, from, to, parts)
     if value == nil then return nil end
     if type(value) ~= 'number' or value ~= value or value < from or value > to or not parts
         and floor(value) ~= value then
-        refuse(of .. (parts and ' is a number from ' or ' is a whole number from ') .. string.format('%.0f', from)
-            .. (to >= 2 ^ 53 and ' on' or ' to ' .. string.format('%.0f', to)) .. ', and not ' .. quoted(value))
+        refuse(of .. (parts and ' is a number from ' or ' is a whole number from ') .. format('%.0f', from)
+            .. (to >= 2 ^ 53 and ' on' or ' to ' .. format('%.0f', to)) .. ', and not ' .. quoted(value))
     end
     return min(value, LATEST)
 end

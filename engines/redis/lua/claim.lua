@@ -36,7 +36,7 @@ function alone_of(q, worker, set)
 end
 
 -- Moves a job to a limit that holds it, out of the place in which the claim has found it.
-local function hold_at(q, j, name, own)
+function hold_at(q, j, name)
     local was_ready = j.state == 'r'
     if not was_ready then unhold(q, j, j.held) elseif j.suspect then unhold(q, j, 's') end
     j.state, j.held = 'h', name
@@ -240,27 +240,10 @@ local function take_early(q, c)
     end
 end
 
--- Whether a job that has left its lane may run now. Otherwise its key holds it, or it has ended.
-local function takes(q, c, j)
-    local full = full_limit(q, j, nil, c.awaited)
-    if full then
-        hold_at(q, j, full)
-        return false
-    end
-    local err, skipped = needless(q, j)
-    if err or skipped then
-        end_unrun(q, j, err, skipped)
-        return false
-    end
-    take_places(q, j)
-    return true
-end
-
 -- Claims jobs, and adds their rows. c: most, set and kinds, due_by, worker, lease. It sets c.again
 -- (another claim at once may find more) and c.lined (jobs of other kinds went into their lines).
 function claim(q, c, rows)
-    local r, most = q.r, c.most
-    c.jobs, c.touched, c.mine = {}, {}, {}
+    local r, o, most = q.r, q.o, c.most
     -- Each eighth job is of the lowest priority.
     local eighths = r[CLAIMS] % 8 + most
     local low = (eighths - eighths % 8) / 8
@@ -269,10 +252,11 @@ function claim(q, c, rows)
     if r[LINES] == 1 and not has_lines and not (q.o.limited and call('EXISTS', q.k[TURN], q.k[REFILL]) > 0) then
         r[LINES] = 0
     end
-    c.limited = q.o.limited or has_lines and call('EXISTS', q.k[TURN]) == 1 or r[WALK] == 1
-    local o = q.o
+    c.limited = o.limited or has_lines and call('EXISTS', q.k[TURN]) == 1 or r[WALK] == 1
     local is_free = r[LINES] == 0 and r[WALK] == 0 and not (o.t_limits or o.q_limits or o.rates)
-    if c.limited and not is_free or has_lines or r[SUSPECTS] > 0 or c.set or c.due_by and c.due_by < q.now then
+    local is_careful = c.limited and not is_free or has_lines or r[SUSPECTS] > 0 or c.set or c.due_by and c.due_by < q.now
+    if is_careful or c.limited or c.due_by then c.touched, c.mine, c.awaited, c.keyed = {}, {}, {}, {} end
+    if is_careful then
         if most > low then
             c.most = most - low
             take_carefully(q, c, NORMAL)
@@ -281,12 +265,11 @@ function claim(q, c, rows)
         local runs_alone = c.jobs[1] and c.jobs[1].suspect
         if #c.jobs < most and low > 0 and not c.again and not runs_alone then take_carefully(q, c, REVERSE) end
     else
-        if c.limited then c.takes, c.awaited = takes, {} end
         if most > low then c.again = take_plain(q, NORMAL, most - low, c) end
         if low > 0 and not c.again then c.again = take_plain(q, REVERSE, most, c) end
     end
     if #c.jobs == 0 and c.due_by and c.due_by > q.now and not c.again then take_early(q, c) end
-    if #c.jobs > 0 then begin(q, c.jobs, c.worker, c.lease, rows) end
+    if #c.jobs > 0 then begin(q, c, rows) end
     if c.limited then
         for name in pairs(c.touched) do call_again(q, name) end
     end

@@ -4,7 +4,7 @@ local shown_time, take_back, end_many
 
 -- A number from 0 to 1 that differs from call to call. A test has always 1, the longest back-off.
 local function chance(q)
-    if q.is_test then return 1 end
+    if q.args[1] ~= '' then return 1 end
     q.drawn = (q.drawn or 0) + 1
     local x = math.sin(q.us % 86400000000 + q.drawn * 7919) * 43758.5453
     return x - floor(x)
@@ -130,13 +130,12 @@ function take_back(q, j)
     end
 end
 
--- Writes the ends of jobs that leave nothing: of a list of {number, state, data}.
-local function finish_plain(q, plain)
-    local k, keep, numbers = q.k, q.o.keep, {}
-    local is_watched = q.r[WATCHED] > q.real
-    for at = 1, #plain do
-        numbers[at] = plain[at][1]
-        if is_watched then note_change(q, '~' .. numbers[at], keep ~= 0 and 'finished' or nil) end
+-- Writes the ends of jobs that leave nothing: lists of their numbers as texts, and of their states;
+-- of `ends`, those at these places (nil: all) have their data.
+local function finish_plain(q, numbers, states, ends, places)
+    local k, keep = q.k, q.o.keep
+    if q.r[WATCHED] > q.real then
+        for at = 1, #numbers do note_change(q, '~' .. numbers[at], keep ~= 0 and 'finished' or nil) end
     end
     call('ZREM', k[RUN], unpack(numbers))
     if keep == 0 then
@@ -146,12 +145,13 @@ local function finish_plain(q, plain)
     end
     local values, times, gone = {}, {}, keep < 0 and EVER or q.now + min(keep, LATEST)
     local tail, until_ = pack('>I7I7B', q.now, gone, 0), keep < 0 and '+inf' or whole(gone)
-    for at, one in ipairs(plain) do
+    for at, n in ipairs(numbers) do
         -- (The counts of failures and crashes, and the token, stay as they are.)
-        local flags = one[3] and 'f\224' or bits(one[2]:byte(2), 64) > 0 and 'f`' or 'f '
-        values[2 * at - 1], values[2 * at] = one[1], flags .. one[2]:sub(3, 15) .. tail
-        times[2 * at - 1], times[2 * at] = until_, one[1]
-        if one[3] then call('HSET', k[DATA], one[1], one[3]) end
+        local state, data = states[at], ends[places and places[at] or at][6]
+        local flags = data and 'f\224' or bits(state:byte(2), 64) > 0 and 'f`' or 'f '
+        values[2 * at - 1], values[2 * at] = n, flags .. state:sub(3, 15) .. tail
+        times[2 * at - 1], times[2 * at] = until_, n
+        if data then call('HSET', k[DATA], n, data) end
     end
     call('HSET', k[STATE], unpack(values))
     call('ZADD', k[DONE], unpack(times))
@@ -160,8 +160,7 @@ end
 -- The token in the state of a running job; nil: the state is damaged.
 local function token_of(state) return #state >= 29 and unstruct('>I7', state, 9) or nil end
 
--- Ends attempts: a list of {number as text, token, end, at, error, data}. Answers a row for those
--- of each outcome and state, or one row `finished`, if all have ended well and are in one state.
+-- Ends one of a list that leaves more than that. `groups` has, by outcome and state, the places of ends.
 local function end_one_of(q, e, state, groups, at)
     local outcome = 'halt'
     local j = state and state:byte() == 120 and token_of(state) == e[2] and load(q, tonumber(e[1]))
@@ -179,66 +178,94 @@ local function end_one_of(q, e, state, groups, at)
     table.insert(groups[name][3], at)
 end
 
--- Of running jobs those that leave nothing but their places, by their numbers.
-local function jobs_with_places(q, numbers, states)
-    local own, of = {}, {}
-    for at = 1, #numbers do
-        local state = states[at]
-        -- (Neither alone nor with values beside its own.)
-        local flags = state and state:byte() == 120 and state:byte(2) or 0
-        if bits(flags, 88) > 0 and bits(flags, 132) == 0 then own[#own + 1], of[#of + 1] = numbers[at], state end
-    end
-    if #own == 0 then return own end
-    local jobs = {}
-    for at, value in ipairs(values_of(q.k[JOB], own)) do
-        jobs[own[at]] = value and places_of(value, of[at]) or nil
-    end
-    read_taken(q, jobs)
-    return jobs
+-- What a running job leaves if this attempt of it ends well: the bits of its state that are places;
+-- 0: its records alone. Null: more, or it is not the job's.
+local function left_by(state, token)
+    if #state < 30 then return nil end
+    local code, own, _, _, place, _, _, length = unstruct('>BBI4I2I7I7I7B', state)
+    -- (Neither alone nor with values beside its own.)
+    if code ~= 120 or place ~= token or #state ~= 30 + length or bits(own, 132) > 0 then return nil end
+    return bits(own, 88)
 end
 
-function end_many(q, ends, rows)
-    local numbers, plain, seen, groups = {}, {}, {}, {}
-    for at = 1, #ends do numbers[at] = ends[at][1] end
-    local states = values_of(q.k[STATE], numbers)
-    local can_be_plain, places = q.r[EDGES] == 0, {}
-    local with_places = can_be_plain and jobs_with_places(q, numbers, states) or {}
-    for at = 1, #ends do
-        local e, n, state = ends[at], numbers[at], states[at]
-        local code, own = 0, 0
-        if state then code, own = state:byte(1, 2) end
-        if code == 120 and can_be_plain and e[3] == 'finished' and (bits(own, 92) == 0 or with_places[n])
-            and #state == 30 + (state:byte(30) or 0) and not seen[n]
-            and token_of(state) == e[2] then
-            if with_places[n] then leave_places(q, with_places[n]) end
-            plain[#plain + 1], places[#places + 1], seen[n] = { n, state, e[6] }, at, 2
-        else
-            -- (One that comes twice has changed.)
-            if seen[n] then state = seen[n] == 1 and call('HGET', q.k[STATE], n) or nil end
-            end_one_of(q, e, state, groups, at)
-            seen[n] = seen[n] or 1
+-- Lets these jobs leave their places, by those bits. Returns the set of those that leave no more.
+local function leave_all(q, numbers, own)
+    local values, all, names, gone = values_of(q.k[JOB], numbers), {}, {}, {}
+    for at = 1, #numbers do
+        local value = values[at]
+        -- (8: a place of its key, and no other one.)
+        local key = value and own[at] == 8 and key_in(value)
+        local places = value and not key and places_of(value, own[at])
+        if key then
+            names[#names + 1] = 'k' .. key
+            all[at] = names[#names]
+        elseif places then
+            if places.kcount and places.key then names[#names + 1] = 'k' .. places.key end
+            all[at] = places
         end
     end
-    if #plain > 0 then
-        finish_plain(q, plain)
-        local state = q.o.keep ~= 0 and 'finished' or nil
-        if #plain == #ends then
-            rows[#rows + 1] = { 'finished', false, false, false, state }
-            return
+    read_taken(q, names)
+    for at = 1, #numbers do
+        local one = all[at]
+        if type(one) == 'string' then leave_place(q, one) elseif one then leave_places(q, one) end
+        gone[numbers[at]] = one ~= nil
+    end
+    return gone
+end
+
+-- Ends attempts of which not all leave nothing: `left` says which do.
+local function end_mixed(q, ends, numbers, states, left, rows)
+    local plain, of, places, groups, changed = {}, {}, {}, {}, {}
+    for at, n in ipairs(numbers) do
+        if left[at] then plain[#plain + 1], of[#of + 1], places[#places + 1], changed[n] = n, states[at], at, true end
+    end
+    if plain[1] then
+        finish_plain(q, plain, of, ends, places)
+        local state = q.o.keep ~= 0 and 'finished' or false
+        groups['finished ' .. (state or '')] = { 'finished', state, places }
+    end
+    for at, n in ipairs(numbers) do
+        if not left[at] then
+            local state = states[at]
+            if changed[n] then state = call('HGET', q.k[STATE], n) end
+            changed[n] = true
+            end_one_of(q, ends[at], state, groups, at)
         end
-        local name = 'finished ' .. (state or '')
-        local others = groups[name] and groups[name][3] or {}
-        for _, at in ipairs(places) do others[#others + 1] = at end
-        groups[name] = { 'finished', state or false, others }
     end
     local first = next(groups)
-    if first and groups[first][1] == 'finished' and not next(groups, first) then
+    if groups[first][1] == 'finished' and not next(groups, first) then
         rows[#rows + 1] = { 'finished', false, false, false, groups[first][2] or nil }
         return
     end
     for _, group in pairs(groups) do
         rows[#rows + 1] = { 'ended', false, false, group[1], group[2], false, false, false, false, false, false,
-            false, false, false,
-            false, false, table.concat(group[3], ',') }
+            table.concat(group[3], ',') }
     end
+end
+
+-- Ends attempts: a list of {number as text, token, end, at, error, data}. Answers a row for those
+-- of each outcome and state, or one row `finished`, if all have ended well and are in one state.
+function end_many(q, ends, rows)
+    local numbers, left, seen, placed, own, rest = {}, {}, #ends > 1 and {} or nil, nil, nil, 0
+    for at = 1, #ends do numbers[at] = ends[at][1] end
+    local states, is_free = values_of(q.k[STATE], numbers), q.r[EDGES] == 0
+    for at = 1, #ends do
+        local e, n, state = ends[at], numbers[at], states[at]
+        -- (One that comes twice has changed.)
+        local bits_ = is_free and state and e[3] == 'finished' and not (seen and seen[n]) and left_by(state, e[2])
+        left[at] = bits_
+        if seen then seen[n] = true end
+        if bits_ and bits_ > 0 then
+            placed, own = placed or {}, own or {}
+            placed[#placed + 1], own[#own + 1] = n, bits_
+        end
+        if not bits_ then rest = rest + 1 end
+    end
+    local gone = placed and leave_all(q, placed, own)
+    for at = 1, gone and #ends or 0 do
+        if left[at] and left[at] > 0 and not gone[numbers[at]] then left[at], rest = false, rest + 1 end
+    end
+    if rest > 0 then return end_mixed(q, ends, numbers, states, left, rows) end
+    finish_plain(q, numbers, states, ends)
+    rows[#rows + 1] = { 'finished', false, false, false, q.o.keep ~= 0 and 'finished' or nil }
 end

@@ -156,7 +156,7 @@ local function push_them(queues, pushes, rows)
         table.insert(rows[q], { 'pushed', false, id, outcome, state })
     end
     queues.fault = nil
-    for _, q in ipairs(queues) do q.log = nil end
+    for _, q in ipairs(queues) do q.log = false end
 end
 
 -- wl_finish_with: ends a job with success, together with pushes and with writes to keys of the

@@ -2,11 +2,12 @@
 --
 -- `job` has what the push gave, written once: the priority (and 4 with settings), when it was
 -- pushed, the kind, the settings that it has, and the payload. `state` has what changes: a job that
--- waits since its push has none. So such a job costs as little memory as there is.
+-- waits since its push has none. So such a job costs as little memory as there is. One that has a
+-- key and no other setting (8 in place of 4) costs as little to claim and to end as one without.
 
 local state_value, job_of, write_state, write_job, load, load_part, id_of, is_live, unique_of, shown_state, find,
     required, remember, forget, mark_of, remembered, delete_job, progress_of, bury, values_of,
-    places_of
+    places_of, key_in
 
 -- The settings that a job may have: id, key, cost, retry; keep: its retention; fp: its fingerprint,
 -- and until when it refuses twins (till: c a claim, d the end, w a time); skip: it is not run if a
@@ -37,6 +38,9 @@ local function job_value(j)
         end
     end
     if not own then return pack('>BI7B', j.prio, j.pushed, #j.kind) .. j.kind .. j.payload end
+    if own.key and not next(own, next(own)) then
+        return pack('>BI7B', j.prio + 8, j.pushed, #j.kind) .. j.kind .. pack('>B', #j.key) .. j.key .. j.payload
+    end
     own, j.rich = cmsgpack.pack(own), true
     return pack('>BI7B', j.prio + 4, j.pushed, #j.kind) .. j.kind .. pack('>I4', #own) .. own .. j.payload
 end
@@ -67,11 +71,23 @@ function state_value(j)
     return rare and value .. cmsgpack.pack(rare) or value
 end
 
+-- The key of a job that has no other setting, and where its payload begins.
+function key_in(value)
+    local first, from = value:byte(), 10 + (value:byte(9) or 0)
+    if not first or first < 8 or first > 11 then return nil end
+    local size = value:byte(from)
+    if not size or #value < from + size then return nil end
+    return value:sub(from + 1, from + size), from + 1 + size
+end
+
 -- What a push gave, but for the payload, which begins at the second result.
 local function read_settings(value)
     local flags, pushed, length = unstruct('>BI7B', value)
     local from, j = 10 + length, {}
-    if flags >= 4 then
+    if flags >= 8 then
+        j.key, from = key_in(value)
+        if not from then error('no key', 0) end
+    elseif flags >= 4 then
         local size = unstruct('>I4', value, from)
         j = cmsgpack.unpack(value:sub(from + 4, from + 3 + size))
         j.rich = true
@@ -123,11 +139,11 @@ function job_of(n, value, state)
     return j
 end
 
--- Of a running job that leaves nothing but its places: its key and its kind, and which it has.
-function places_of(value, state)
+-- Of a running job that leaves nothing but its places: its key and its kind, and which it has (the
+-- bits of its state).
+function places_of(value, own)
     local ok, j = pcall(read_settings, value)
     if not ok or j.id or j.fp or j.keep then return nil end
-    local own = state:byte(2)
     return { key = j.key, kind = j.kind, kcount = own % 16 >= 8, tcount = own % 32 >= 16 }
 end
 

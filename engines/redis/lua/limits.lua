@@ -4,8 +4,8 @@
 -- its tokens. `turn` has the limits that may have a place for a job that they hold, and `refill`
 -- when the tokens for the next one are there.
 
-local bounds_of, limits_for, taken_of, read_taken, bucket_of, tokens_at, take_tokens, take_places, leave_places, full_limit,
-    call_again, called, count_running
+local bounds_of, limits_for, taken_of, read_taken, add_taken, bucket_of, tokens_at, take_tokens, take_places, leave_place,
+    leave_places, full_limit, call_again, called, count_running
 
 -- The bounds of a limit: its own, or those of each key.
 function bounds_of(q, name) return q.o.limits[name] or name:byte() == 107 and q.o.limits.e or nil end
@@ -30,21 +30,20 @@ function taken_of(q, name)
     return taken
 end
 
--- Reads at once how many jobs of the keys of these ones run.
-function read_taken(q, jobs)
-    local names = {}
-    for _, j in pairs(jobs) do
-        local name = j.key and 'k' .. j.key
-        if name and not q.used[name] then
-            names[#names + 1], q.used[name] = name, 0
-        end
+-- Reads at once how many jobs of these keys run (names of limits; false: none).
+function read_taken(q, all)
+    local used, names = q.used, {}
+    for at = 1, #all do
+        local name = all[at]
+        if name and not used[name] then names[#names + 1], used[name] = name, 0 end
     end
     if #names == 0 then return end
-    for at, taken in ipairs(values_of(q.k[USE], names)) do q.used[names[at]] = tonumber(taken or 0) end
+    local values = values_of(q.k[USE], names)
+    for at = 1, #names do used[names[at]] = tonumber(values[at] or 0) end
 end
 
 -- They are written at the end of the call.
-local function add_taken(q, name, by)
+function add_taken(q, name, by)
     q.used[name], q.counted = taken_of(q, name) + by, q.counted or {}
     q.counted[name] = true
 end
@@ -101,7 +100,7 @@ local function ring_limit(q, name)
     end
 end
 
-local function leave_place(q, name)
+function leave_place(q, name)
     add_taken(q, name, -1)
     if q.o.limited then ring_limit(q, name) end
 end

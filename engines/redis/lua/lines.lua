@@ -38,7 +38,7 @@ end
 
 function entry_in(member) return member:sub(member:byte(-17) == 58 and -33 or -16) end
 
-local function order_of(j) return string.format('%017d', j.at) .. entry_of(j) end
+local function order_of(j) return format('%017d', j.at) .. entry_of(j) end
 
 -- The first member in `held` from here on that is in this line.
 function first_in(q, from, line_)
@@ -179,7 +179,7 @@ end
 -- `first` is the job of the first entry.
 function put_in_line(q, kind, prio, first, entries)
     q.r[LINES] = 1
-    call('ZADD', q.k[HELD], 0, line_of('o' .. kind) .. prio .. string.format('%017d', first.at) .. whole(first.place)
+    call('ZADD', q.k[HELD], 0, line_of('o' .. kind) .. prio .. format('%017d', first.at) .. whole(first.place)
         .. '|'
         .. table.concat(entries, ','))
 end

@@ -17,7 +17,7 @@ local function row_of(q, j)
     return { name_of(q), j.n, j.id or false, id_of(j), shown_state(j, now), j.prio, place, tie, j.kind, j.payload,
         data or false,
         meta or false, j.key or false, j.fail, j.crash, j.pushed, j.due or 0, since, j.resub or false, j.err or false,
-        fraction and string.format('%.17g', fraction) or false, note or false, noted or false, j.root or false,
+        fraction and format('%.17g', fraction) or false, note or false, noted or false, j.root or false,
             j.root_at or false,
         j.root and (j.is_root and 1 or 0) or false, not j.taken and j.exp or false, j.cost or 1, j.state == 'h'
             and j.held or false,
@@ -105,7 +105,7 @@ function ready_of(q, prio, at, place, most)
         local start = '[' .. line_
         if at then
             -- The last member that begins before the place may have jobs behind it.
-            local before = call('ZREVRANGEBYLEX', k[HELD], '[' .. line_ .. string.format('%017d', at) .. whole(place)
+            local before = call('ZREVRANGEBYLEX', k[HELD], '[' .. line_ .. format('%017d', at) .. whole(place)
                 .. '\255', start,
                 'LIMIT', 0, 1)[1]
             start = before and '[' .. before or start
@@ -133,7 +133,7 @@ end
 -- Members of a line behind a place: jobs.
 local function held_of(q, name, prio, at, place, most)
     local line_, jobs = line_of(name), {}
-    local behind = at and name:byte() ~= 116 and '(' .. line_ .. prio .. string.format('%017d', at) .. whole(place)
+    local behind = at and name:byte() ~= 116 and '(' .. line_ .. prio .. format('%017d', at) .. whole(place)
         .. '\255' or '[' .. line_
     for _, member in ipairs(call('ZRANGEBYLEX', q.k[HELD], behind, '(' .. line_ .. '\255', 'LIMIT', 0,
         name:byte() == 116 and 10000 or most)) do
@@ -220,7 +220,7 @@ define('wl_list', { 'no-writes' }, function(q)
         for index = 1, min(#jobs, most) do jobs[index] = load(q, jobs[index].n) end
     elseif state == 'waiting' then
         local line_ = line_of('w')
-        local from = at and '(' .. line_ .. prio .. string.format('%017d', at) .. whole(tie or 0) .. '\255' or '['
+        local from = at and '(' .. line_ .. prio .. format('%017d', at) .. whole(tie or 0) .. '\255' or '['
             .. line_
         for _, member in ipairs(call('ZRANGEBYLEX', k[HELD], from, '(' .. line_ .. '\255', 'LIMIT', 0, most)) do
             jobs[#jobs + 1] = load(q, select(2, parsed(entry_in(member))))
@@ -264,7 +264,7 @@ define('wl_states_of', { 'no-writes' }, function(q)
         if j then
             local fraction, noted, note = progress_of(q, j.n)
             rows[#rows + 1] = { id, shown_state(j, q.now), call('HGET', q.k[DATA], j.n), j.err or false,
-                fraction and string.format('%.17g', fraction) or false, note or false, noted }
+                fraction and format('%.17g', fraction) or false, note or false, noted }
         end
     end
     return rows

@@ -111,7 +111,7 @@ define('wl_remove_queue', { 'allow-oom' }, function(q)
     end
     if not dry then
         call('UNLINK', unpack(k))
-        q.r = nil
+        q.r = false
     end
     return { { jobs, 0 } }
 end)

@@ -1,6 +1,6 @@
 -- The common claim: it takes what is at the head of the lanes, and begins it.
 
-local needless, more_of, begin, take_plain, NORMAL, REVERSE
+local needless, more_of, begin, take_plain, hold_at, NORMAL, REVERSE
 
 -- Why a job that waits need not run: the error of one that has expired, or why it is skipped.
 function needless(q, j)
@@ -13,7 +13,7 @@ end
 
 -- What only few jobs have, as JSON for the worker.
 function more_of(q, j)
-    if not j.rich and not j.side and not j.resub then return nil end
+    if not j.rich and not j.side and not j.resub then return j.key and '{"key":' .. quoted(j.key) .. '}' or nil end
     local all = {}
     local function add(name, value) all[#all + 1] = '"' .. name .. '":' .. value end
     if j.key then add('key', quoted(j.key)) end
@@ -31,86 +31,131 @@ end
 -- The orders of priorities, and the one that jobs have if they name none.
 NORMAL, REVERSE = { 0, 1, 2, 3 }, { 3, 2, 1, 0 }
 local USUAL = { 2 }
--- The failures and crashes in the state of a job that had none before.
-local NEVER_ENDED = ('\0'):rep(6)
+-- The state of a job that had none before, up to its token; and of one that has a place of its key.
+local FIRST = ' ' .. ('\0'):rep(6)
+local PLAIN, KEYED = 'x' .. FIRST, 'x(' .. FIRST:sub(2)
 
--- Begins these jobs, which have left their places: their rows `claimed`. Those that do not fit into
--- 8 MB have no payload.
-function begin(q, jobs, worker, lease, rows)
-    local k, now, room, r = q.k, q.now, 8388608, q.r
-    local until_, states, times = now + (lease or q.o.lease), {}, {}
+-- Begins the jobs of a claim, which have left their places: their rows `claimed`. Those that do not
+-- fit into 8 MB have no payload. c.jobs: jobs; or, if c.texts has the number of one, its row, and
+-- c.keyed says if it takes a place of its key.
+function begin(q, c, rows)
+    local k, now, room, r, jobs, texts, worker = q.k, q.now, 8388608, q.r, c.jobs, c.texts, c.worker
+    local until_, states, times = now + (c.lease or q.o.lease), {}, {}
     local until_text = whole(until_)
     -- The end of the state of all jobs that had none before.
     local tail = pack('>I7I7B', now, until_, worker and #worker or 0) .. (worker or '')
     local is_watched, limited = r[WATCHED] > q.real, q.o.limited
     for at = 1, #jobs do
-        local j, token = jobs[at], next_number(q)
-        local n = j.text or whole(j.n)
-        if is_watched then note_change(q, id_of(j), 'running') end
-        room = room - #j.payload
-        local fits = room >= 0 or at == 1
-        if j.is_plain then
-            states[2 * at - 1], states[2 * at] = n, 'x ' .. NEVER_ENDED .. pack('>I7', token) .. tail
-            rows[#rows + 1] = { 'claimed', j.n, false, false, false, token, j.kind, fits and j.payload, false, false,
-                0, 0, j.pushed, 0,
-                now, at * 4 + j.prio }
+        local j, n, token = jobs[at], texts[at], next_number(q)
+        if n then
+            if is_watched then note_change(q, '~' .. n, 'running') end
+            room = room - #j[8]
+            if room < 0 and at > 1 then j[8] = false end
+            j[6], j[10], j[11], rows[#rows + 1] = token, now, at * 4 + j[11], j
+            states[2 * at - 1], states[2 * at] = n, (c.keyed and c.keyed[at] and KEYED or PLAIN) .. pack('>I7', token) .. tail
         else
+            n = whole(j.n)
+            if is_watched then note_change(q, id_of(j), 'running') end
             if j.exp and not j.taken then call('ZREM', k[EXPIRES], n) end
             if j.till == 'c' then release(q, j) end
             if j.side then j.data = call('HGET', k[DATA], n) or nil end
-            room = room - (j.data and #j.data or 0)
+            room = room - #j.payload - (j.data and #j.data or 0)
+            local fits = room >= 0 or at == 1
             j.state, j.place, j.since, j.at, j.worker, j.taken, j.alone, j.held = 'x', token, now, until_, worker,
                 true, nil, nil
             if j.resub and j.resub <= now then j.resub, j.resubd = nil, nil end
             if limited then take_places(q, j) end
             states[2 * at - 1] = n
             states[2 * at] = j.has_state and state_value(j) or 'x' .. string.char(32 + (j.kcount and 8 or 0)
-                + (j.tcount and 16 or 0) + (j.rich and 64 or 0)) .. NEVER_ENDED .. pack('>I7', token) .. tail
-            rows[#rows + 1] = { 'claimed', j.n, fits and j.id or false, false, false, token, j.kind, fits and j.payload,
-                fits and j.data or false, fits and j.err or false, j.fail, j.crash, j.pushed, j.due or 0, now,
-                    at * 4 + j.prio,
-                fits and more_of(q, j) or nil }
+                + (j.tcount and 16 or 0) + (j.rich and 64 or 0)) .. FIRST:sub(2) .. pack('>I7', token) .. tail
+            rows[#rows + 1] = { 'claimed', j.n, j.id or false, false, false, token, j.kind, fits and j.payload,
+                j.pushed, now, at * 4 + j.prio, more_of(q, j) or false, fits and j.data or false,
+                fits and j.err or false, j.fail > 0 and j.fail, j.crash > 0 and j.crash, j.due }
         end
         times[2 * at - 1], times[2 * at] = until_text, n
     end
-    call('HSET', k[STATE], unpack(states))
-    call('ZADD', k[RUN], unpack(times))
+    if #jobs == 1 then
+        call('HSET', k[STATE], states[1], states[2])
+        call('ZADD', k[RUN], until_text, states[1])
+    else
+        call('HSET', k[STATE], unpack(states))
+        call('ZADD', k[RUN], unpack(times))
+    end
     r[CLAIMS] = r[CLAIMS] + #jobs
 end
 
--- Takes the jobs of these entries of a lane that count, and that `c.takes` takes, if it is there.
+-- Whether a job that has left its lane may run now. Otherwise its key holds it, or it has ended.
+local function takes(q, c, j)
+    local full = full_limit(q, j, nil, c.awaited)
+    if full then
+        hold_at(q, j, full)
+        return false
+    end
+    local err, skipped = needless(q, j)
+    if err or skipped then
+        end_unrun(q, j, err, skipped)
+        return false
+    end
+    take_places(q, j)
+    return true
+end
+
+-- A job without settings, or with nothing but a key, that has never moved: its row, and its key.
+local function row_of_plain(value, n)
+    local first = value:byte() or 4
+    if first > 3 and first < 8 or #value < 9 + (value:byte(9) or 0) then return nil end
+    local key, from = nil, nil
+    if first > 7 then
+        key, from = key_in(value)
+        if not key then return nil end
+    end
+    local _, pushed, kind, behind = unstruct('>BI7Bc0', value)
+    return { 'claimed', tonumber(n), false, false, false, false, kind, value:sub(from or behind), pushed, false, first % 4,
+        key and '{"key":' .. quoted(key) .. '}' }, key
+end
+
+-- Takes the jobs of these entries of a lane that count and that, in a queue with limits of keys,
+-- may run now.
 local function take_entries(q, entries, c)
-    local k, numbers, jobs = q.k, {}, c.takes and {} or c.jobs
+    local k, numbers, jobs, limits, rows, names = q.k, entries, c.jobs, c.limited and q.o.limits, {}, {}
     for at = 1, #entries do
-        local entry = entries[at]
-        numbers[at] = #entry > 16 and entry:sub(18) or entry
+        if #entries[at] > 16 then
+            numbers = numbers == entries and { unpack(entries) } or numbers
+            numbers[at] = entries[at]:sub(18)
+        end
     end
     local values, states = values_of(k[JOB], numbers), values_of(k[STATE], numbers)
     for at = 1, #entries do
-        local value, state, n = values[at], states[at], tonumber(numbers[at])
-        local first = value and value:byte()
-        if first and first < 4 and not state and #value >= 9 + (value:byte(9) or 0) then
-            -- A job without settings that has never moved.
-            local _, pushed, length = unstruct('>BI7B', value)
-            jobs[#jobs + 1] = { n = n, prio = first, pushed = pushed, kind = value:sub(10, 9 + length),
-                payload = value:sub(10 + length),
-                is_plain = true, text = numbers[at] }
-        elseif value then
-            local j = counted_by(q, entries[at], n, value, state)
-            if j and (j.exp or j.root or j.skip) and not c.takes then
-                local err, skipped = needless(q, j)
-                if err or skipped then
-                    end_unrun(q, j, err, skipped)
-                    j = nil
-                end
-            end
-            jobs[#jobs + 1] = j
+        local value, key = values[at], nil
+        if value and not states[at] then rows[at], key = row_of_plain(value, numbers[at]) end
+        if value and not rows[at] then
+            rows[at] = counted_by(q, entries[at], tonumber(numbers[at]), value, states[at])
+            key = rows[at] and rows[at].key
         end
+        if key and limits then names[at] = 'k' .. key else names[at] = false end
+        rows[at] = rows[at] or false
     end
-    if not c.takes then return end
-    if #jobs > 1 then read_taken(q, jobs) end
-    for _, j in ipairs(jobs) do
-        if j.is_plain or c.takes(q, c, j) then c.jobs[#c.jobs + 1] = j end
+    if limits then read_taken(q, names) end
+    for at = 1, #entries do
+        local j, name = rows[at], names[at]
+        local row = j and j[1] and j or nil
+        local limit = row and name and (limits[name] or limits.e)
+        if limit and limit.at_once and q.used[name] >= limit.at_once then
+            row, j = nil, counted_by(q, entries[at], row[2], values[at])
+        end
+        if row then
+            local index = #jobs + 1
+            jobs[index], c.texts[index] = row, numbers[at]
+            if name then
+                add_taken(q, name, 1)
+                c.keyed[index] = true
+            end
+        elseif j and limits then
+            if takes(q, c, j) then jobs[#jobs + 1] = j end
+        elseif j then
+            local err, skipped = needless(q, j)
+            if err or skipped then end_unrun(q, j, err, skipped) else jobs[#jobs + 1] = j end
+        end
     end
 end
 
@@ -118,7 +163,7 @@ end
 -- of keys. It takes what is at the head of the lanes, and passes by at most 256 entries (64, if
 -- full keys may hold them). Returns whether there may be more behind these.
 function take_plain(q, order, most, c)
-    local k, looked, jobs, bound = q.k, 0, c.jobs, c.takes and 64 or 256
+    local k, looked, jobs, bound = q.k, 0, c.jobs, c.limited and 64 or 256
     if q.r[LANES] == 4 then order = USUAL end
     for at = 1, #order do
         local prio = order[at]

@@ -314,7 +314,7 @@ end
 define('wl_push', {}, function(q)
     local batch = flag(q)
     local jobs, is_plain = read_jobs(q, q)
-    q.log = (#jobs > 1 and not is_plain or batch or q.o.max_waiting and #jobs > 1) and {} or nil
+    q.log = (#jobs > 1 and not is_plain or batch or q.o.max_waiting and #jobs > 1) and {} or false
     return push_jobs(q, jobs, is_plain, batch)
 end)
 

@@ -115,7 +115,7 @@ function next_of(q, c, s)
                 c.looks = c.looks - (values[at] and floor(#values[at] / 1024) or 0)
                 s.jobs[at] = { counts and j, entries[at] }
                 s.all[#s.all + 1] = entries[at]
-                if counts then found[#found + 1] = j else s.passed[entries[at]] = true end
+                if counts then found[#found + 1] = j.key and 'k' .. j.key else s.passed[entries[at]] = true end
             end
             if #found > 1 and q.o.limited then read_taken(q, found) end
         end

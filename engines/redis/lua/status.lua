@@ -83,7 +83,7 @@ define('wl_limits_used', { 'no-writes' }, function(q)
         local limit = bounds_of(q, name)
         if limit then
             local line_ = line_of(name)
-            local tokens = limit.count and name ~= 'e' and string.format('%.17g', bucket_of(q, name,
+            local tokens = limit.count and name ~= 'e' and format('%.17g', bucket_of(q, name,
                 limit) / limit.unit)
             rows[#rows + 1] = { name, limit.at_once or false, limit.count or false, limit.per and min(limit.per,
                 2 ^ 62) or false,

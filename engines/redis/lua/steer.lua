@@ -313,8 +313,8 @@ define('wl_edit', { 'allow-oom' }, function(q)
         refuse('a job is changed by data, meta, progress, resubmit or nothing, and not ' .. quoted(what))
     end
     local rows = add_told(q, {})
-    rows[#rows + 1] = { 'job', j.n, id, false, false, false, false, false, false, false, false, false, false, j.resub
-        or false, q.now }
+    rows[#rows + 1] = { 'job', j.n, id, false, false, false, false, false, false, q.now, false, false, false, false,
+        false, false, j.resub }
     return rows
 end)
 
@@ -338,8 +338,7 @@ define('wl_register_periodic', {}, function(q)
     if not old and not at_next then p.run = push_tick(q, p, q.now) end
     write_schedule(q, name, p)
     local rows = add_told(q, {})
-    rows[#rows + 1] = { 'periodic', p.last, name, false, false, false, false, false, false, false, false, false,
-        false, false, q.now }
+    rows[#rows + 1] = { 'periodic', p.last, name, false, false, false, false, false, false, q.now }
     return rows
 end)
 

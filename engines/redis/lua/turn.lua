@@ -110,9 +110,9 @@ local function peek_row(q, worker, set)
         { p.in_line or p.place, 'kinds' }, { not (p.in_line or p.place) and p.lines, 'others' } }) do
         if one[1] then words[#words + 1] = one[2] end
     end
-    return { 'peek', p.next or false, name_of(q) or false, false, false, p.expires or false, false, false, false,
-        false, false, false,
-        p.paused >= 2 ^ 62 and ENDLESS or p.paused, p.due or false, q.now, false, table.concat(words, ' ') }
+    return { 'peek', p.next or false, name_of(q) or false, false, false, p.expires or false, false, false,
+        p.paused >= 2 ^ 62 and ENDLESS or p.paused, q.now, false, table.concat(words, ' '), false, false, false, false,
+        p.due }
 end
 
 -- Whether limits or endings may bring something sooner than the last peek said.
@@ -127,11 +127,18 @@ local ENDS = set_of('finished failed snoozed buried put_back crashed')
 local function read_ends(q)
     local ends = {}
     for at = 1, count(q, 256) or 0 do
-        local one = { arg(q), number(q), arg(q), number(q), text(q), text(q) }
-        if not one[2] then refuse('an end has the number of a job, and a token') end
-        if not ENDS[one[3]] then refuse('there is no end ' .. quoted(one[3])) end
-        if one[6] then check_size('the data of a job', one[6], q.o.max_payload) end
-        ends[at] = one
+        local from = q.at
+        local n, token, how, time, err, data = unpack(q.args, from + 1, from + 6)
+        local number_ = tonumber(token)
+        if how == 'finished' and time == '' and err == '' and data == '' and number_ and number_ % 1 == 0 then
+            q.at, ends[at] = from + 6, { n, number_, how }
+        else
+            local one = { arg(q), number(q), arg(q), number(q), text(q), text(q) }
+            if not one[2] then refuse('an end has the number of a job, and a token') end
+            if not ENDS[one[3]] then refuse('there is no end ' .. quoted(one[3])) end
+            if one[6] then check_size('the data of a job', one[6], q.o.max_payload) end
+            ends[at] = one
+        end
     end
     return ends
 end
@@ -150,29 +157,37 @@ end
 -- * finished: all ends have counted: state (nil: the jobs are gone)
 -- * ended: outcome (counted, finished, halt), state, more: their places among the ends, from 1 on,
 --   with commas
--- * claimed: number, id (nil: `~` and the number), token, kind, payload (nil: see `wl_load`), data,
---   error, failures, crashes, pushed, due, since; priority: that, and 4 times the place in the
---   claim; more (JSON)
+-- * claimed: number, id (nil: `~` and the number), token, kind, payload (nil: see `wl_load`),
+--   pushed, since; priority: that, and 4 times the place in the claim; more (JSON); data, error,
+--   failures and crashes (nil: none), due
 -- * again: another claim at once may find more
 -- * lined: jobs of other kinds went into their lines; kind: one that no worker takes
 -- * short, full: fewer jobs than wanted, or as many; the last peek holds
 -- * peek: number: when to look next; id: the queue; token: when a job expires; pushed: the end of a
 --   pause; due; since: now; more: words: ready, full, limited, room, kinds, others
 define('wl_turn', { 'allow-oom' }, function(q)
-    local asked, most, due_by, lease, worker = flag(q), number(q) or 0, number(q), bounded(number(q)), text(q)
-    local ticks, arm, since, about = flag(q), number(q), number(q), text(q)
+    local args = q.args
+    local asked, most, due_by = flag(q, 2), number(q, 3) or 0, args[4] ~= '' and number(q, 4) or nil
+    local lease, worker, ticks = args[5] ~= '' and bounded(number(q, 5)) or nil, text(q, 6), flag(q, 7)
+    local arm, since = args[8] ~= '' and number(q, 8) or nil, args[9] ~= '' and number(q, 9) or nil
+    local about = args[10] ~= '' and text(q, 10) or nil
+    q.at = 10
     local set, kinds = kinds_of(q)
     local ends, rows, r = read_ends(q), {}, q.r
     if lease and lease <= 0 then refuse('a lease has 1 millisecond or more, or is empty: that of the queue') end
     if worker and #worker > 255 then refuse('the name of a worker has up to 255 bytes') end
     most = max(min(most, 64), 0)
-    note_workers(q, about)
+    if about then note_workers(q, about) end
     if asked and ticks ~= nil and (ticks or q.now < r[TICKED] or q.now - r[TICKED] > 999) then
         tick(q, since ~= nil or r[WATCHED] > q.real) else move_due(q)
     end
     if #ends > 0 then end_many(q, ends, rows) end
     local has_more = r[ENDINGS] > 0 and resolve(q)
-    local c = { most = most, set = set, kinds = kinds, due_by = due_by, worker = worker, lease = lease, got = 0 }
+    local c = { most = most, worker = worker, got = 0, jobs = {}, texts = {}, again = false, limited = false }
+    -- (What is rare is no part of it without need: a larger table costs more.)
+    if set then c.set, c.kinds = set, kinds end
+    if lease then c.lease = lease end
+    if due_by then c.due_by = due_by end
     local claims = asked and most > 0 and r[PAUSED] <= q.now
     if claims then claim(q, c, rows) end
     -- (A claim ends jobs that are needless now, and others may wait for these.)

@@ -29,7 +29,7 @@ local function note_worker(q, name, about, kinds, slots, stops)
     end
     check_members('a worker', about, 'number, process, host, language, version, ...', WORKER)
     local began = not old and now or old.stops and not stops and now or min(old.began, now)
-    q.workers = nil
+    q.workers = false
     call('HSET', k, 'w' .. number_, cmsgpack.pack({ name = short(name), process = small(about.process),
         host = short(about.host),
         language = short(about.language), version = short(about.version), kinds = kinds, slots = slots,
@@ -103,7 +103,7 @@ function shift_workers(q, by)
             call('HSET', q.k[SEEN], field, cmsgpack.pack(w))
         end
     end
-    q.workers = nil
+    q.workers = false
 end
 
 -- Whether a worker of those heard of within a lease, which does not stop, is like this.

@@ -1,6 +1,6 @@
 //! The CPU of the server for each job, as a ratio to bare commands in the same round.
 
-use crate::queue::{Held, PAYLOAD, Queue, cpu};
+use crate::queue::{CLIENTS, Held, PAYLOAD, Queue, cpu, in_clients};
 use crate::row::row;
 use crate::server::Server;
 use waterline_redis::redis;
@@ -8,7 +8,6 @@ use waterline_redis::redis;
 /// Rounds in turn, of which the median counts, and the jobs of each.
 const ROUNDS: usize = 5;
 const JOBS: usize = 16_000;
-const CLIENTS: usize = 8;
 const KEYS: usize = 1_000;
 
 const PUSH: &str = "redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) redis.call('RPUSH', KEYS[2], ARGV[1])";
@@ -21,16 +20,6 @@ fn cost(server: &Server, run: impl FnOnce()) -> f64 {
     let before = cpu(server);
     run();
     (cpu(server) - before) / JOBS as f64
-}
-
-/// Runs this in several threads, each with its share of the jobs.
-fn in_clients(run: impl Fn(usize, usize) + Sync) {
-    std::thread::scope(|scope| {
-        for client in 0..CLIENTS {
-            let run = &run;
-            scope.spawn(move || run(client, JOBS / CLIENTS));
-        }
-    });
 }
 
 fn connection(server: &Server) -> redis::Connection {
@@ -57,38 +46,35 @@ fn bare(server: &Server, script: &str, clients: usize, arg: impl Fn(usize) -> Ve
     })
 }
 
-/// Claims all jobs and ends them, `most` in each call.
+/// Claims all jobs and ends them, `most` in each call: as a worker does, which ends what it has with
+/// its next claim.
 fn work(queue: &Queue<'_>, most: usize) {
-    in_clients(|_, jobs| {
+    in_clients(JOBS, |_, jobs| {
         let queue = queue.again();
-        let mut done = 0;
         let mut held: Vec<Held> = Vec::new();
-        while done < jobs {
-            if most == 1 {
-                // One call for each, as the bare commands.
-                held = queue.turn(&[], 1, &[]);
-                queue.turn(&held, 0, &[]);
-                done += held.len();
-                if held.is_empty() {
-                    return;
-                }
-            } else {
-                let next = queue.turn(&held, most.min(jobs - done), &[]);
-                done += next.len();
-                if next.is_empty() && held.is_empty() {
-                    return;
-                }
-                held = next;
+        let mut left = jobs;
+        loop {
+            held = queue.turn(&held, most.min(left), &[]);
+            left -= held.len();
+            if held.is_empty() {
+                return;
             }
         }
-        if most > 1 {
-            queue.turn(&held, 0, &[]);
+    });
+}
+
+/// The same in one call for each claim and one for each end, as those of the bare commands.
+fn work_apart(queue: &Queue<'_>) {
+    in_clients(JOBS, |_, jobs| {
+        let queue = queue.again();
+        for _ in 0..jobs {
+            queue.turn(&queue.turn(&[], 1, &[]), 0, &[]);
         }
     });
 }
 
 #[derive(Default)]
-struct Rounds([Vec<f64>; 8]);
+struct Rounds([Vec<f64>; 9]);
 
 impl Rounds {
     fn median(&self, at: usize) -> f64 {
@@ -111,6 +97,8 @@ pub fn measure(server: &Server) -> bool {
         note(1, claim + bare(server, END, CLIENTS, |at| vec![at.to_string()]));
         note(2, cost(server, || (0..JOBS).for_each(|_| queue.push(1))));
         note(3, cost(server, || work(&queue, 1)));
+        (0..JOBS / 16).for_each(|_| queue.push(16));
+        note(8, cost(server, || work_apart(&queue)));
         note(4, cost(server, || (0..JOBS / 16).for_each(|_| queue.push(16))));
         note(5, cost(server, || work(&queue, 16)));
         let queue = Queue::new(server, keyed);
@@ -119,11 +107,11 @@ pub fn measure(server: &Server) -> bool {
         (0..JOBS / 16).for_each(|at| queue.push_keyed((0..16).map(|more| (at * 16 + more) % KEYS)));
         note(7, cost(server, || work(&queue, 16)));
     }
-    let [push, work, push_1, work_1, push_16, work_16, keyed_1, keyed_16] =
-        [0, 1, 2, 3, 4, 5, 6, 7].map(|at| rounds.median(at));
+    let [push, work, push_1, work_1, push_16, work_16, keyed_1, keyed_16, apart] =
+        std::array::from_fn(|at| rounds.median(at));
     println!(
-        "CPU of the server a job, in us: bare push {push:.1}, claim and end {work:.1}; ours {push_1:.1}, {work_1:.1}; \
-         16 a call {push_16:.1}, {work_16:.1}; with keys {keyed_1:.1}, {keyed_16:.1}"
+        "CPU of the server a job, in us: bare push {push:.1}, claim and end {work:.1}; ours {push_1:.1}, {work_1:.1} \
+         (in two calls {apart:.1}); 16 a call {push_16:.1}, {work_16:.1}; with keys {keyed_1:.1}, {keyed_16:.1}"
     );
     [
         row("push one by one, against HSET and RPUSH", push_1 / push, 1.8, "x"),

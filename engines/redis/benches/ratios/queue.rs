@@ -8,6 +8,8 @@ use waterline_redis::{RedisOptions, RedisStore};
 pub const PAYLOAD: &str =
     "\"0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456\"";
 
+pub const CLIENTS: usize = 8;
+
 /// A claimed job: its number, and its token.
 pub type Held = (i64, i64);
 
@@ -70,6 +72,16 @@ impl<'s> Queue<'s> {
         let Value::Array(rows) = self.call("wl_turn", &args) else { panic!("a turn has rows") };
         rows.iter().filter_map(claimed).collect()
     }
+}
+
+/// Runs this in several threads, each with its share of the calls.
+pub fn in_clients(calls: usize, run: impl Fn(usize, usize) + Sync) {
+    std::thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let run = &run;
+            scope.spawn(move || run(client, calls / CLIENTS));
+        }
+    });
 }
 
 fn claimed(row: &Value) -> Option<Held> {

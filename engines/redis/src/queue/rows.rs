@@ -108,15 +108,15 @@ pub(super) fn answer(row: &mut Columns) -> Result<Answer, Odd> {
         token: row.number()?,
         kind: row.text()?,
         payload: row.text()?,
+        pushed: row.number()?,
+        since: row.number()?,
+        priority: row.small()?,
+        more: row.text()?,
         data: row.text()?,
         error: row.text()?,
         failures: row.small()?,
         crashes: row.small()?,
-        pushed: row.number()?,
         due: row.number()?,
-        since: row.number()?,
-        priority: row.small()?,
-        more: row.text()?,
     })
 }
 

@@ -5,9 +5,10 @@ use super::pushing::Payload;
 use crate::languages::Language;
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -33,6 +34,11 @@ pub fn options() -> QueueOptions {
         .limit(Limit::kind("narrow").at_once(2))
 }
 
+/// Where a worker in another language writes what it logs.
+pub fn log_of(told: &Path, at: usize) -> PathBuf {
+    told.with_extension(at.to_string())
+}
+
 pub struct Worker {
     child: Child,
     language: Option<Language>,
@@ -47,7 +53,8 @@ impl Worker {
                 let mut command = language.command();
                 let examples = language.file("examples", "worker").parent().unwrap().to_owned();
                 command.arg(language.file("tests/queue/handlers", "chaos")).arg(examples).args([url, place]);
-                command.arg(LEASE.as_secs_f64().to_string()).arg(told).stderr(Stdio::null());
+                let log = File::options().create(true).append(true).open(log_of(told, at)).unwrap();
+                command.arg(LEASE.as_secs_f64().to_string()).arg(told).stderr(log);
                 command
             },
         );
@@ -76,7 +83,7 @@ impl Worker {
         self.signal("CONT");
     }
 
-    fn signal(&self, name: &str) {
+    pub fn signal(&self, name: &str) {
         let sent = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
         assert!(sent.expect("there is a program kill").success());
     }

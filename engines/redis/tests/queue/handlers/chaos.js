@@ -19,7 +19,7 @@ function telling(client) {
     const ends = args.slice(11 + Number(args[9]));
     for (const row of rows) {
       let places = row[0] === 'finished' ? ends.map((_, at) => at / 6 + 1) : [];
-      if (row[0] === 'ended' && row[3] === 'finished') places = row[16].split(',').map(Number);
+      if (row[0] === 'ended' && row[3] === 'finished') places = row[11].split(',').map(Number);
       for (const at of places.filter(Number.isInteger)) fs.appendFileSync(told, runs.get(ends[6 * at - 5]));
     }
     return rows;

@@ -28,7 +28,7 @@ def telling(call):
         for row in rows if tokens else []:
             places = range(1, len(tokens) + 1) if row[0] == "finished" else []
             if row[0] == "ended" and row[3] == "finished":
-                places = map(int, row[16].split(","))
+                places = map(int, row[11].split(","))
             for at in places:
                 os.write(told, runs[tokens[at - 1]].encode())
         return rows
