@@ -93,8 +93,9 @@ end
 
 -- Calls the first held job of a limit, if it has one, unless it stands there already.
 local function ring_limit(q, name)
+    if q.r[LINES] == 0 then return end
     local line_ = line_of(name)
-    if q.r[LINES] == 1 and first_in(q, line_, line_) then
+    if first_in(q, line_, line_) then
         call('ZADD', q.k[TURN], 'NX', next_number(q), name)
         q.freed = true
     end

@@ -10,8 +10,8 @@ const ROUNDS: usize = 5;
 const JOBS: usize = 16_000;
 const KEYS: usize = 1_000;
 
-const PUSH: &str = "redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) redis.call('RPUSH', KEYS[2], ARGV[1])";
-const CLAIM: &str = "local n = redis.call('LPOP', KEYS[2]) if not n then return nil end \
+pub const PUSH: &str = "redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) redis.call('RPUSH', KEYS[2], ARGV[1])";
+pub const CLAIM: &str = "local n = redis.call('LPOP', KEYS[2]) if not n then return nil end \
     redis.call('ZADD', KEYS[3], ARGV[1], n) return { n, redis.call('HGET', KEYS[1], n) }";
 const END: &str = "if redis.call('ZREM', KEYS[3], ARGV[1]) == 1 then redis.call('HDEL', KEYS[1], ARGV[1]) end";
 
@@ -22,28 +22,35 @@ fn cost(server: &Server, run: impl FnOnce()) -> f64 {
     (cpu(server) - before) / JOBS as f64
 }
 
-fn connection(server: &Server) -> redis::Connection {
+pub fn connection(server: &Server) -> redis::Connection {
     redis::Client::open(server.url()).and_then(|client| client.get_connection()).expect("the server runs")
 }
 
-fn bare(server: &Server, script: &str, clients: usize, arg: impl Fn(usize) -> Vec<String> + Sync) -> f64 {
+/// The CPU of the server for each call of a script on the keys of this name, in microseconds.
+pub fn bare(
+    server: &Server,
+    script: &str,
+    name: &str,
+    (jobs, clients): (usize, usize),
+    arg: impl Fn(usize) -> Vec<String> + Sync,
+) -> f64 {
     let sha = server.text(&["SCRIPT", "LOAD", script]);
-    cost(server, || {
-        std::thread::scope(|scope| {
-            for client in 0..clients {
-                let (sha, arg) = (&sha, &arg);
-                scope.spawn(move || {
-                    let mut connection = connection(server);
-                    for at in 0..JOBS / clients {
-                        let mut call = redis::cmd("EVALSHA");
-                        call.arg(sha).arg(3).arg(&["bare:job", "bare:list", "bare:run"]);
-                        call.arg(arg(client * (JOBS / clients) + at));
-                        call.query::<redis::Value>(&mut connection).expect("the server runs");
-                    }
-                });
-            }
-        });
-    })
+    let keys = ["job", "list", "run"].map(|key| format!("{name}:{key}"));
+    let before = cpu(server);
+    std::thread::scope(|scope| {
+        for client in 0..clients {
+            let (sha, keys, arg) = (&sha, &keys, &arg);
+            scope.spawn(move || {
+                let mut connection = connection(server);
+                for at in 0..jobs / clients {
+                    let mut call = redis::cmd("EVALSHA");
+                    call.arg(sha).arg(3).arg(keys).arg(arg(client * (jobs / clients) + at));
+                    call.query::<redis::Value>(&mut connection).expect("the server runs");
+                }
+            });
+        }
+    });
+    (cpu(server) - before) / jobs as f64
 }
 
 /// Claims all jobs and ends them, `most` in each call: as a worker does, which ends what it has with
@@ -92,9 +99,9 @@ pub fn measure(server: &Server) -> bool {
     for _ in 0..ROUNDS {
         let queue = Queue::new(server, drop);
         let mut note = |at: usize, cost: f64| rounds.0[at].push(cost);
-        note(0, bare(server, PUSH, 1, |at| vec![at.to_string(), PAYLOAD.to_owned()]));
-        let claim = bare(server, CLAIM, CLIENTS, |at| vec![at.to_string()]);
-        note(1, claim + bare(server, END, CLIENTS, |at| vec![at.to_string()]));
+        note(0, bare(server, PUSH, "bare", (JOBS, 1), |at| vec![at.to_string(), PAYLOAD.to_owned()]));
+        let claim = bare(server, CLAIM, "bare", (JOBS, CLIENTS), |at| vec![at.to_string()]);
+        note(1, claim + bare(server, END, "bare", (JOBS, CLIENTS), |at| vec![at.to_string()]));
         note(2, cost(server, || (0..JOBS).for_each(|_| queue.push(1))));
         note(3, cost(server, || work(&queue, 1)));
         (0..JOBS / 16).for_each(|_| queue.push(16));

@@ -18,7 +18,11 @@ fn main() {
     if pickup::is_worker() || std::env::args().any(|arg| arg == "--test") {
         return;
     }
-    let server = Server::start(&[("appendfsync", "everysec"), ("slowlog-log-slower-than", "200")]);
+    let server = Server::start(&[
+        ("appendfsync", "everysec"),
+        ("slowlog-log-slower-than", "200"),
+        ("auto-aof-rewrite-percentage", "0"),
+    ]);
     let named: Vec<_> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let has = |part: &str| named.is_empty() || named.iter().any(|name| name == part);
     assert!(named.iter().all(|name| PARTS.contains(&&**name)), "the parts are {PARTS:?}");

@@ -30,6 +30,13 @@ impl<'s> Queue<'s> {
         queue
     }
 
+    /// Makes another queue on the same server.
+    pub fn beside(&self, name: &str, options: &str) -> Self {
+        let queue = Self { name: name.to_owned(), ..self.again() };
+        queue.call("wl_open", &[name, &format!("={options}"), ""]);
+        queue
+    }
+
     /// The same queue on a connection of its own.
     pub fn again(&self) -> Self {
         let store = RedisStore::connect(self.server.url(), RedisOptions::new()).expect("the server runs");

@@ -6,8 +6,18 @@ use waterline_queue::{JobState, Limit, OnDead, Queue};
 use waterline_redis::RedisStore;
 use waterline_redis::redis::Value;
 
-const VALUES: [&[u8]; 8] =
-    [b"", b"x", b"\xff\xff\xff\xff\xff", &[0; 40], b"r", &[7; 46], b"\x07garbage garbage garbage", &[120; 30]];
+const VALUES: [&[u8]; 9] = [
+    b"",
+    b"x",
+    b"\xff\xff\xff\xff\xff",
+    &[0; 40],
+    b"r",
+    &[7; 46],
+    b"\x07garbage garbage garbage",
+    &[120; 30],
+    // (One that has a key, but for its end.)
+    b"\x0a\0\0\0\0\0\0\0\x01k\x09ke",
+];
 
 /// The keys of which a value is damaged, and how: the value of the job's field, or a member beside
 /// the others.

@@ -41,6 +41,34 @@ fn a_token_counts_until_its_lease_is_over_and_a_dead_worker_holds_no_place() {
 }
 
 #[test]
+fn a_job_with_nothing_but_a_key_waits_until_that_has_a_place() {
+    let (server, options) = bench();
+    let store = RedisStore::connect(server.url(), options).unwrap();
+    let queue = store.queue("q", keeping().limit(Limit::each_key().at_once(1))).unwrap();
+    for key in ["a", "a", "b", "a", ""] {
+        let job = NewJob::new("k", key).unwrap();
+        queue.push(if key.is_empty() { job } else { job.key(key) }).unwrap();
+    }
+    let keys_of = |runs: &[(i64, i64)]| -> Vec<_> {
+        let key_of = |(number, _): &_| queue.get(&*format!("~{number}")).unwrap().unwrap().key.unwrap_or_default();
+        runs.iter().map(key_of).collect()
+    };
+    let first = claim(&store, "q", 9);
+    assert_eq!(keys_of(&first), ["a", "b", ""]);
+    assert!(claim(&store, "q", 9).is_empty(), "the key is full");
+    let mut run = first[0];
+    for _ in 0..2 {
+        assert!(finish(&store, "q", run));
+        let next = claim(&store, "q", 9);
+        assert_eq!(keys_of(&next), ["a"]);
+        run = next[0];
+    }
+    assert!(finish(&store, "q", run) && claim(&store, "q", 9).is_empty());
+    let used: u64 = queue.limits().unwrap().iter().map(|limit| limit.running).sum();
+    assert_eq!(used, 1, "b has its place");
+}
+
+#[test]
 fn the_pauses_before_retries_are_those_of_the_rules_in_rust() {
     let (server, options) = bench();
     let store = RedisStore::connect(server.url(), options).unwrap();
