@@ -131,8 +131,9 @@ BEGIN
         ORDER BY e.job FOR UPDATE SKIP LOCKED);
     IF cardinality(v_mine) < cardinality(p_jobs) THEN
         -- A job that is gone waits no more. If its edge is gone, it was answered, or waits for another job by now.
-        SELECT min(n) INTO missed FROM unnest(p_jobs) n WHERE n <> ALL (v_mine) AND EXISTS (SELECT FROM job j WHERE j.number = n)
-            AND EXISTS (SELECT FROM edge e WHERE e.awaited = p_awaited AND e.job = n);
+        -- (No `EXISTS`: see `lines_of`.)
+        SELECT min(n) INTO missed FROM unnest(p_jobs) n WHERE n <> ALL (v_mine) AND (SELECT true FROM job j WHERE j.number = n)
+            AND (SELECT true FROM edge e WHERE e.awaited = p_awaited AND e.job = n);
     END IF;
     IF p_died THEN
         v_die := ARRAY(SELECT j.number FROM job j WHERE j.number = ANY (v_mine) AND j.state::text = 'waiting' AND j.on_dead = 'die' ORDER BY j.number);

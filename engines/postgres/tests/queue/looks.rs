@@ -96,6 +96,26 @@ fn list_pages_read_little_and_show_each_job_once_in_order() {
 }
 
 #[test]
+fn a_claim_of_kinds_reads_little_beside_the_lines_of_others() {
+    let mut client = bench().config.connect(NoTls).unwrap();
+    // (The statistics know of no job in a line.)
+    let fill = "SELECT waterline.create_queue('q');
+        INSERT INTO waterline.job (number, queue, state, at, place, kind, payload, pushed, due, since)
+        SELECT n, 1, 'ready', 1000, n, 'other', '1', 1, 0, 1
+        FROM (SELECT nextval('waterline.place') AS n FROM generate_series(1, MANY)) j;
+        ANALYZE waterline.job;";
+    client.batch_execute(&fill.replace("MANY", &MANY.to_string())).unwrap();
+    let claim = "SELECT * FROM waterline.claim('q', 1, 'w', '{own,two}')";
+    let left = "SELECT count(*) FROM waterline.job WHERE state = 'ready'";
+    common::eventually("the others are in their line", || {
+        client.batch_execute(claim).unwrap();
+        client.query_one(left, &[]).unwrap().get::<_, i64>(0) == 0
+    });
+    let read = pages(&mut client, claim);
+    assert!(read < 900, "{read} pages");
+}
+
+#[test]
 fn looks_at_large_and_small_queues_read_little() {
     let mut client = filled();
     client.batch_execute("SELECT waterline.counts('q'); SELECT waterline.create_queue('small')").unwrap();
