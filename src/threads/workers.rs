@@ -4,7 +4,8 @@
 //! time, and none while another is awake anyway. A run of jobs wakes one worker, which wakes the
 //! next if work remains. A worker without a job spins for a moment while a job is about to come.
 //! While the pool is supervised, the supervisor checks from time to time whether the awake workers
-//! cope; if not, it doubles their number.
+//! cope; if not, it doubles their number. If they take jobs so fast that they mostly wait for each
+//! other, half of them go to sleep.
 
 use crate::base::config::available_parallelism;
 use std::sync::OnceLock;
@@ -13,6 +14,10 @@ use std::time::{Duration, Instant};
 /// Workers that take less time than this for each job use their processors and wait for nothing, so
 /// no more of them than processors are needed.
 const BRISK: Duration = Duration::from_micros(2);
+
+/// If the processors together take less time than this for each job that is taken from the core, they
+/// mostly wait for each other: fewer workers are faster.
+const SHORT: Duration = Duration::from_nanos(1_500);
 
 /// A visit to the core moves this many times as much between processors as a visit to the tray.
 const TRAY: u32 = 4;
@@ -83,6 +88,8 @@ pub(crate) struct Workers {
     has_read: bool,
     /// How many may be woken before the next look, though others are awake.
     allowed: usize,
+    /// How many awake workers are too many: each of them sleeps instead of taking its next job.
+    excess: usize,
     /// The number of jobs taken since the last look, and how many of them from trays.
     taken: u32,
     from_trays: u32,
@@ -207,7 +214,11 @@ impl Workers {
         self.looked = Some(now);
         self.handful =
             (HANDFUL.as_nanos() * u128::from(taken) / elapsed.as_nanos().max(1)).try_into().unwrap_or(u64::MAX);
-        let cope = self.cope(taken, from_trays, elapsed);
+        let at_once = u32::try_from(self.awake().min(processors())).unwrap_or(u32::MAX);
+        let are_short =
+            taken > 0 && from_trays <= taken / 8 * 7 && SHORT.saturating_mul(taken) >= elapsed.saturating_mul(at_once);
+        self.excess = if are_short { self.awake() / 2 } else { 0 };
+        let cope = are_short || self.cope(taken, from_trays, elapsed);
         let all_awake = self.all_busy(limit).is_some();
         let pause = self.pause.filter(|_| all_awake).map_or(LOOK_EVERY, |pause| (2 * pause).min(LOOK_SELDOM));
         self.pause = Some(pause);
@@ -258,6 +269,12 @@ impl Workers {
         self.expectant = false;
     }
 
+    /// True if a worker that asks for a job is not needed.
+    #[inline]
+    pub(crate) fn are_too_many(&self) -> bool {
+        self.excess > 0 && self.awake() > 1
+    }
+
     /// Decides what a worker without a job does. `slept`: it has slept for as long as it is kept,
     /// unneeded.
     ///
@@ -287,7 +304,9 @@ impl Workers {
             }
             until = now.checked_add(keep);
         }
-        if self.pause > Some(LOOK_EVERY) {
+        if self.excess > 0 {
+            self.excess -= 1;
+        } else if self.pause > Some(LOOK_EVERY) {
             // The supervisor does not know of this sleeper, and looks too rarely to wake it.
             self.allowed += 1;
         }
@@ -408,6 +427,30 @@ mod tests {
             workers.taken = taken;
             assert_eq!(workers.look(LIMIT, now + LOOK_EVERY, true).cope, copes);
         }
+    }
+
+    #[test]
+    fn workers_that_wait_for_each_other_go_to_sleep() {
+        let mut now = Instant::now();
+        let mut workers = Workers { threads: 8, ..Workers::default() };
+        workers.supervised_from(now);
+        let at_once = u32::try_from(8.min(processors())).unwrap();
+        // In a look, at least as many jobs as are short, or fewer.
+        let short = at_once * 100 * 2 / 3;
+        let mut look = |workers: &mut Workers, taken| {
+            workers.taken = taken;
+            now += LOOK_EVERY;
+            workers.look(LIMIT, now, true);
+            let asleep = std::iter::from_fn(|| {
+                workers.are_too_many().then(|| assert!(matches!(workers.idle(BUSY, false, || now), Idle::Sleep(_))))
+            });
+            asleep.count()
+        };
+        assert_eq!([look(&mut workers, short - at_once), workers.awake()], [0, 8], "they work");
+        let counts = [8, 8, 8, 8].map(|per| look(&mut workers, per * short));
+        assert_eq!((counts, workers.awake()), ([4, 2, 1, 0], 1), "one is left, and is not woken for nothing");
+        assert_eq!(woken(&mut workers), 0);
+        assert_eq!([look(&mut workers, 10), woken(&mut workers)], [0, 1], "jobs that take long wake them again");
     }
 
     #[test]

@@ -47,7 +47,8 @@ impl Core {
     #[inline]
     fn find(&mut self, now: &Now) -> Option<Found> {
         // A result goes first: jobs may be blocked until it is delivered.
-        self.resume_turn(now).map(Found::Deliver).or_else(|| self.hand_out(now).map(Found::Run))
+        let turn = self.resume_turn(now).map(Found::Deliver);
+        turn.or_else(|| if self.workers.are_too_many() { None } else { self.hand_out(now).map(Found::Run) })
     }
 
     /// Returns what a worker does next that found no job.
