@@ -21,6 +21,7 @@
 //! * **gaps**: sources whose indices have gaps, beside one without. See `gaps.rs`.
 //! * **observed**: the no-op with an observer, beside the same without one. An observer costs two
 //!   reads of the clock and two calls for each job; other consumers do not pay for it.
+//! * **in order**: results in the order of their jobs. See `ordered.rs`.
 //! * **no-op in batches**: jobs in batches of 256, beside the same jobs one by one.
 //! * **async**: jobs that are futures, beside `buffer_unordered` with the same futures on the same
 //!   runtime. See `asynchronous.rs`.
@@ -83,6 +84,7 @@ mod measures;
 mod on_sqlite;
 #[cfg(feature = "rocksdb")]
 mod options;
+mod ordered;
 mod ours;
 #[path = "../compare/protocol/src/lib.rs"]
 #[allow(dead_code, missing_docs)]
@@ -170,6 +172,7 @@ fn main() {
         let row = Row { name: &name, floor: "nobody listens", times: JOBS, most };
         table.row(row, || consume(MemoryProgress::new(), threads), || consume_observed(threads));
     }
+    ordered::rows(&table);
     batched::rows(&table);
     gaps::rows(&table);
     keys::rows(&table);

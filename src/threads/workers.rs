@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 /// no more of them than processors are needed.
 const BRISK: Duration = Duration::from_micros(2);
 
-/// If the processors together take less time than this for each job that is taken from the core, they
-/// mostly wait for each other: fewer workers are faster.
+/// If the processors together take less time than this for each job that is taken from the core,
+/// they mostly wait for each other: fewer workers are faster.
 const SHORT: Duration = Duration::from_nanos(1_500);
 
 /// A visit to the core moves this many times as much between processors as a visit to the tray.

@@ -53,8 +53,8 @@ pub fn bare(
     (cpu(server) - before) / jobs as f64
 }
 
-/// Claims all jobs and ends them, `most` in each call: as a worker does, which ends what it has with
-/// its next claim.
+/// Claims all jobs and ends them, `most` in each call: as a worker does, which ends what it has
+/// with its next claim.
 fn work(queue: &Queue<'_>, most: usize) {
     in_clients(JOBS, |_, jobs| {
         let queue = queue.again();

@@ -13,8 +13,8 @@ use waterline_redis::{RedisOptions, RedisStore};
 const URL: &str = "WATERLINE_PICKUP_URL";
 const PUSHES: usize = 400;
 
-/// What picks up: a worker of a queue, or the bare commands with as many messages (a list, a channel,
-/// and a thread that takes from the list once it hears), which are the least that a machine needs.
+/// What picks up: a worker of a queue, or the bare commands with as many messages (a list, a
+/// channel, and a thread that takes from the list once it hears), the least that a machine needs.
 const KINDS: [&str; 2] = ["queue", "bare"];
 
 fn now() -> u64 {

@@ -11,6 +11,9 @@ const MILLION: usize = 1_000_000;
 const CALLS: usize = 4_000;
 const ROUNDS: usize = 9;
 
+/// What is called, by bare commands (if they can), and as the queue does it.
+type Call = (&'static str, Option<&'static str>, fn(&Queue<'_>));
+
 /// Pushes a thousand jobs by bare commands.
 const FILL: &str = "for at = 0, 999 do redis.call('HSET', KEYS[1] .. ':job', ARGV[1] + at, ARGV[2]) \
     redis.call('RPUSH', KEYS[1] .. ':list', ARGV[1] + at) end";
@@ -72,7 +75,7 @@ fn in_a_million(server: &Server) -> Vec<bool> {
             server.ask(&["EVAL", FILL, "1", name, &(at * 1_000).to_string(), PAYLOAD]);
         }
     }
-    let calls: [(&str, Option<&str>, fn(&Queue<'_>)); 3] = [
+    let calls: [Call; 3] = [
         ("a push", Some(PUSH), |queue| queue.push(1)),
         ("a claim", Some(CLAIM), |queue| _ = queue.turn(&[], 1, &[])),
         ("counts", None, |queue| _ = queue.call("wl_counts", &[])),
