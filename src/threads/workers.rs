@@ -88,6 +88,8 @@ pub(crate) struct Workers {
     has_read: bool,
     /// How many may be woken before the next look, though others are awake.
     allowed: usize,
+    /// True if workers take many jobs at once, so that the time of one says nothing of them.
+    pub(crate) in_batches: bool,
     /// How many awake workers are too many: each of them sleeps instead of taking its next job.
     excess: usize,
     /// The number of jobs taken since the last look, and how many of them from trays.
@@ -180,6 +182,7 @@ impl Workers {
             (self.cap, self.capped) = (None, None);
         }
         (self.looked, self.taken, self.from_trays, self.allowed, self.handful) = (Some(now), 0, 0, 0, 0);
+        self.excess = 0;
     }
 
     /// Notes how long the supervisor took to lock the core. Counts little by little and up to a
@@ -215,8 +218,8 @@ impl Workers {
         self.handful =
             (HANDFUL.as_nanos() * u128::from(taken) / elapsed.as_nanos().max(1)).try_into().unwrap_or(u64::MAX);
         let at_once = u32::try_from(self.awake().min(processors())).unwrap_or(u32::MAX);
-        let are_short =
-            taken > 0 && from_trays <= taken / 8 * 7 && SHORT.saturating_mul(taken) >= elapsed.saturating_mul(at_once);
+        let one_by_one = taken > 0 && !self.in_batches && from_trays <= taken / 8 * 7;
+        let are_short = one_by_one && SHORT.saturating_mul(taken) >= elapsed.saturating_mul(at_once);
         self.excess = if are_short { self.awake() / 2 } else { 0 };
         let cope = are_short || self.cope(taken, from_trays, elapsed);
         let all_awake = self.all_busy(limit).is_some();
@@ -269,7 +272,7 @@ impl Workers {
         self.expectant = false;
     }
 
-    /// True if a worker that asks for a job is not needed.
+    /// True if a worker that asks for a job is not needed, by the last look of the supervisor.
     #[inline]
     pub(crate) fn are_too_many(&self) -> bool {
         self.excess > 0 && self.awake() > 1
@@ -447,6 +450,9 @@ mod tests {
             asleep.count()
         };
         assert_eq!([look(&mut workers, short - at_once), workers.awake()], [0, 8], "they work");
+        workers.in_batches = true;
+        assert_eq!([look(&mut workers, 8 * short), workers.awake()], [0, 8], "a batch may wait");
+        workers.in_batches = false;
         let counts = [8, 8, 8, 8].map(|per| look(&mut workers, per * short));
         assert_eq!((counts, workers.awake()), ([4, 2, 1, 0], 1), "one is left, and is not woken for nothing");
         assert_eq!(woken(&mut workers), 0);

@@ -161,7 +161,9 @@ impl Core {
 impl Driver {
     /// Makes jobs run in batches of at most `max`. Has to be called before anything runs.
     pub(crate) fn set_batches(&self, max: usize, linger: Duration) {
-        self.core.lock().running.batches = Some(BatchSettings::new(max, linger));
+        let mut core = self.core.lock();
+        core.running.batches = Some(BatchSettings::new(max, linger));
+        core.workers.in_batches = true;
     }
 
     /// Reports the batch that has run, if there is one, and takes the next in the same critical

@@ -48,7 +48,9 @@ impl Core {
     fn find(&mut self, now: &Now) -> Option<Found> {
         // A result goes first: jobs may be blocked until it is delivered.
         let turn = self.resume_turn(now).map(Found::Deliver);
-        turn.or_else(|| if self.workers.are_too_many() { None } else { self.hand_out(now).map(Found::Run) })
+        // Without a supervisor nobody would wake a worker that sleeps beside a job.
+        let is_needed = !(self.reading.supervises && self.workers.are_too_many());
+        turn.or_else(|| if is_needed { self.hand_out(now).map(Found::Run) } else { None })
     }
 
     /// Returns what a worker does next that found no job.
@@ -292,6 +294,24 @@ mod tests {
         let mut report = failure(token, 0, move || _ = say.send(bell.has_rung()));
         assert!(driver.next_task(&mut report, &mut Changes::default()).is_none(), "it stops");
         assert_eq!(said.try_recv(), Ok(true));
+    }
+
+    #[test]
+    fn a_worker_too_many_rests_while_a_supervisor_can_wake_it() {
+        let begun = Instant::now();
+        let mut core = samples::core(9, 99, begun);
+        samples::read(&mut core, 10);
+        core.workers.threads = 2;
+        core.workers.supervised_from(begun);
+        (0..10_000).for_each(|_| core.workers.takes_job(Coarse::now()));
+        core.workers.look(9, begun + std::time::Duration::from_micros(100), true);
+        let now = Now::when_asked();
+        for (supervises, is_handed_out) in [(true, false), (false, true), (true, false)] {
+            core.reading.supervises = supervises;
+            assert_eq!(core.find(&now).is_some(), is_handed_out);
+        }
+        core.workers.supervised_from(begun);
+        assert!(core.find(&now).is_some(), "a new supervisor knows of none");
     }
 
     #[test]
