@@ -60,19 +60,17 @@ do
         refuse('the call has ' .. #q.args .. ' arguments, and needs more: see what comes before its lists')
     end
 
-    function arg(q)
-        local at = q.at + 1
-        q.at = at
-        return q.args[at] or missing(q)
-    end
-
-    -- (The argument at this place, or the next one.)
-    function number(q, at)
+    -- The argument at this place, or the next one.
+    function arg(q, at)
         if not at then
             at = q.at + 1
             q.at = at
         end
-        local value = q.args[at] or missing(q)
+        return q.args[at] or missing(q)
+    end
+
+    function number(q, at)
+        local value = arg(q, at)
         if value == '' then return nil end
         local number_ = tonumber(value)
         if not number_ or number_ % 1 ~= 0 or number_ > 2 ^ 63 or number_ < -2 ^ 63 then
@@ -82,11 +80,7 @@ do
     end
 
     function text(q, at)
-        if not at then
-            at = q.at + 1
-            q.at = at
-        end
-        local value = q.args[at] or missing(q)
+        local value = arg(q, at)
         if value == '' then return nil end
         if value:byte() ~= 61 then refuse('a text is empty (null), or begins with `=`, and is not ' .. quoted(value:sub(1,
             60))) end
@@ -94,7 +88,7 @@ do
     end
 
     function flag(q, at)
-        local value = at and (q.args[at] or missing(q)) or arg(q)
+        local value = arg(q, at)
         if value == '1' then return true end
         if value == '0' then return false end
         if value ~= '' then refuse('a flag is 1 or 0, and not ' .. quoted(value:sub(1, 60))) end
@@ -362,6 +356,9 @@ do
                 if not ok and q.log and q.r then undo(q) end
                 if ok and writes and q.r then ring(q) end
                 if writes then save(q) end
+                -- The queue stays for later calls, and what may be large does not.
+                if q.told[1] then q.told = {} end
+                q.args, q.log, q.changed, q.workers = false, false, false, false
             end
             if ok then return answer end
             if type(answer) ~= 'table' then return redis.error_reply('WQ000 - - - waterline: ' .. tostring(answer)) end

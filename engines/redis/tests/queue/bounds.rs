@@ -17,10 +17,31 @@ fn shapes(length: usize) -> [String; 5] {
     ]
 }
 
+fn info(server: &Server, section: &str, name: &str) -> f64 {
+    let said = server.text(&["INFO", section]);
+    let value = said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
+    value.trim().parse().unwrap()
+}
+
 fn cpu(server: &Server) -> f64 {
-    let said = server.text(&["INFO", "cpu"]);
-    let user = said.lines().find_map(|line| line.strip_prefix("used_cpu_user_main_thread:")).unwrap();
-    user.trim().parse().unwrap()
+    info(server, "cpu", "used_cpu_user_main_thread")
+}
+
+#[test]
+fn a_large_call_leaves_nothing_in_the_memory_of_the_functions() {
+    let (server, store) = Server::with_store(bench().1);
+    for name in ["q", "other"] {
+        store.queue(name, keeping()).unwrap();
+    }
+    let push = |queue: &str, payload: &[u8]| call(&store, queue, "wl_push_plain", &[b"1", b"k", payload]).unwrap();
+    let used = || info(&server, "memory", "used_memory_vm_functions");
+    let before = used();
+    push("q", &vec![b'x'; 16 << 20]);
+    // That queue has no other call. (Those of any queue collect what is no longer used.)
+    common::eventually("the payload is collected", || {
+        push("other", b"");
+        used() < before + f64::from(8 << 20)
+    });
 }
 
 /// By the CPU of a server of its own, so other tests do not count.
