@@ -48,7 +48,7 @@ impl Core {
     fn find(&mut self, now: &Now) -> Option<Found> {
         // A result goes first: jobs may be blocked until it is delivered.
         let turn = self.resume_turn(now).map(Found::Deliver);
-        // Without a supervisor nobody would wake a worker that sleeps beside a job.
+        // The supervisor alone wakes a worker that sleeps beside a job.
         let is_needed = !(self.reading.supervises && self.workers.are_too_many());
         turn.or_else(|| if is_needed { self.hand_out(now).map(Found::Run) } else { None })
     }
