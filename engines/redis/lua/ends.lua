@@ -130,8 +130,8 @@ function take_back(q, j)
     end
 end
 
--- Writes the ends of jobs that leave nothing: lists of their numbers as texts, and of their states;
--- of `ends`, those at these places (nil: all) have their data.
+-- Writes the ends of jobs that leave nothing but their records: lists of their numbers as texts, and
+-- of their states; of `ends`, those at these places (nil: all) have their data.
 local function finish_plain(q, numbers, states, ends, places)
     local k, keep = q.k, q.o.keep
     if q.r[WATCHED] > q.real then
@@ -160,7 +160,7 @@ end
 -- The token in the state of a running job; nil: the state is damaged.
 local function token_of(state) return #state >= 29 and unstruct('>I7', state, 9) or nil end
 
--- Ends one of a list that leaves more than that. `groups` has, by outcome and state, the places of ends.
+-- Ends one attempt of a list by itself. `groups` has, by outcome and state, the places of the ends.
 local function end_one_of(q, e, state, groups, at)
     local outcome = 'halt'
     local j = state and state:byte() == 120 and token_of(state) == e[2] and load(q, tonumber(e[1]))
@@ -213,7 +213,7 @@ local function leave_all(q, numbers, own)
     return gone
 end
 
--- Ends attempts of which not all leave nothing: `left` says which do.
+-- Ends attempts of which some leave more than their records: `left` is true of the others.
 local function end_mixed(q, ends, numbers, states, left, rows)
     local plain, of, places, groups, changed = {}, {}, {}, {}, {}
     for at, n in ipairs(numbers) do
