@@ -47,7 +47,9 @@ fn lost_and_repeated_mails_are_reported() {
     let twice =
         format!("{text}7 customer-7@example.org\n7 customer-7@example.org\n7 customer-7@example.org\n7 x\n7 x\n");
     std::fs::write(&outbox, twice).unwrap();
-    refused(dir.path(), "the mail of order 7 is counted 1 times, and left 6 times");
+    // A kill may have made it leave twice already.
+    let left = 5 + text.lines().filter(|line| line.starts_with("7 ")).count();
+    refused(dir.path(), &format!("the mail of order 7 is counted 1 times, and left {left} times"));
     std::fs::write(&outbox, &text).unwrap();
 
     let change = |change: &dyn Fn(&Queue)| {

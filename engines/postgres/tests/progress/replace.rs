@@ -249,6 +249,8 @@ fn the_example_replaces_wrong_balances_by_right_ones() {
     let run = |fee: i64| {
         let decode = |row: &postgres::Row| Ok((row.try_get::<_, i64>(1)?, row.try_get::<_, i64>(2)?));
         let transfers = PgJobs::table(&store, "transfers", decode).unwrap();
+        // Other commits of the server make a first look wait for their flush of the log.
+        common::eventually("the head", || transfers.head().unwrap().is_some());
         let head = transfers.head().unwrap().unwrap();
         let write = move |tx: &mut Transaction<'_>, results: &[(_, (i64, i64))]| {
             for (_, (account, amount)) in results {
