@@ -54,12 +54,12 @@ local function first_behind(length, get, at, place)
     return low
 end
 
--- Adds jobs of entries that count, and are behind a place.
-local function add_entries(q, jobs, entries, at, place, prio)
+-- Adds jobs of this priority whose entries count, and are behind a place.
+local function add_entries(q, jobs, entries, prio, at, place)
     for _, entry in ipairs(entries) do
         local _, n = parsed(entry)
         local j = load(q, n)
-        if j and j.state == 'r' and entry_of(j) == entry and j.at <= q.now and (not prio or j.prio == prio)
+        if j and j.state == 'r' and entry_of(j) == entry and j.at <= q.now and j.prio == prio
             and (not at or j.at > at or j.at == at and j.place > place) then
             jobs[#jobs + 1] = j
         end
@@ -95,7 +95,7 @@ function ready_of(q, prio, at, place, most)
     -- (Stale entries are passed by, up to a bound.)
     for _ = 1, 256 do
         local entries = call('LRANGE', lane, from, from + max(most, 64) - 1)
-        add_entries(q, jobs, entries, at, place)
+        add_entries(q, jobs, entries, prio, at, place)
         from = from + #entries
         if #entries < max(most, 64) or #jobs >= most then break end
     end
@@ -103,18 +103,38 @@ function ready_of(q, prio, at, place, most)
     for _, name in ipairs(names) do
         local line_ = line_of(name) .. prio
         local start = '[' .. line_
+        -- A member begins with its first job. Behind a clock that was set back, others may begin before
+        -- its last job.
         if at then
-            -- The last member that begins before the place may have jobs behind it.
-            local before = call('ZREVRANGEBYLEX', k[HELD], '[' .. line_ .. format('%017d', at) .. whole(place)
-                .. '\255', start,
-                'LIMIT', 0, 1)[1]
-            start = before and '[' .. before or start
+            local from, last = '[' .. line_ .. format('%017d', at) .. whole(place) .. '\255', {}
+            for n = 1, 64 do
+                local before = call('ZREVRANGEBYLEX', k[HELD], from, start, 'LIMIT', 0, 1)[1]
+                if not before then break end
+                from = '(' .. before
+                local entries = entries_in(before)
+                add_entries(q, last, { entries[#entries] }, prio)
+                local j = last[#last]
+                if n == 64 or j and (j.at < at or j.at == at and j.place <= place) then
+                    start = '[' .. before
+                    break
+                end
+            end
         end
-        local found = {}
-        while #found < most do
-            local members = call('ZRANGEBYLEX', k[HELD], start, '(' .. line_ .. '\255', 'LIMIT', 0, 16)
-            for _, member in ipairs(members) do add_entries(q, found, entries_in(member), at, place) end
-            if #members < 16 then break end
+        local found, bound = {}, nil
+        while true do
+            local members, is_over = call('ZRANGEBYLEX', k[HELD], start, '(' .. line_ .. '\255', 'LIMIT', 0, 16), false
+            for _, member in ipairs(members) do
+                local time = tonumber(member:sub(#line_ + 1, #line_ + 17))
+                is_over = bound and (time > bound.at
+                    or time == bound.at and tonumber(member:sub(#line_ + 18, #line_ + 33)) > bound.place)
+                if is_over then break end
+                add_entries(q, found, entries_in(member), prio, at, place)
+                if #found >= most then
+                    found = in_order(found)
+                    bound = found[most]
+                end
+            end
+            if is_over or #members < 16 then break end
             start = '(' .. members[16]
         end
         for _, j in ipairs(found) do jobs[#jobs + 1] = j end
@@ -123,10 +143,10 @@ function ready_of(q, prio, at, place, most)
         local line_ = line_of('s') .. prio
         local entries = call('ZRANGEBYLEX', k[HELD], '[' .. line_, '(' .. line_ .. '\255')
         for index = 1, #entries do entries[index] = entry_in(entries[index]) end
-        add_entries(q, jobs, entries, at, place)
+        add_entries(q, jobs, entries, prio, at, place)
     end
     if q.r[NEXT_DUE] <= q.now then add_entries(q, jobs, call('ZRANGEBYSCORE', k[DUE], '-inf', q.now, 'LIMIT', 0,
-        4096), at, place, prio) end
+        4096), prio, at, place) end
     return in_order(jobs)
 end
 

@@ -5,7 +5,7 @@ use crate::bench::{bench, job, keeping};
 use std::mem::ManuallyDrop;
 use std::time::{Duration, SystemTime};
 use waterline::Clock;
-use waterline_queue::{Accept, JobState, Priority, Queue};
+use waterline_queue::{Accept, JobState, NewJob, Priority, Queue};
 use waterline_redis::RedisStore;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -42,6 +42,51 @@ fn each_eighth_claim_takes_a_job_of_the_lowest_priority() {
     queue.push_all(jobs.chain([job("low").priority(Priority::Low)])).unwrap();
     let claimed: Vec<_> = (0..8).map(|_| begun(&queue, Accept::new()).unwrap()).collect();
     assert_eq!(claimed.iter().position(|id| id == "low"), Some(7), "{claimed:?}");
+}
+
+#[test]
+fn a_failed_job_with_a_new_priority_is_there_once_and_is_not_damaged() {
+    let (queue, clock) = queue();
+    let fails = || {
+        queue.accept(Accept::new()).unwrap().unwrap().retry("no").unwrap();
+        clock.advance(MINUTE);
+        // Its entry stays in the lane of its priority, and it has the same entry after each failure.
+        meet(&queue);
+    };
+    queue.push(job("a")).unwrap();
+    fails();
+    queue.push(job("a").priority(Priority::Urgent)).unwrap();
+    fails();
+    meet(&queue);
+    let listed = queue.list(JobState::Ready, None, 9).unwrap();
+    assert_eq!(listed.iter().map(|job| (&*job.id, job.priority)).collect::<Vec<_>>(), [("a", Priority::Urgent)]);
+    assert_eq!((begun(&queue, Accept::new()).as_deref(), begun(&queue, Accept::new())), (Some("a"), None));
+}
+
+#[test]
+fn a_page_begins_where_the_last_one_ended_behind_a_clock_that_was_set_back() {
+    let (queue, clock) = queue();
+    queue.push(job("a").delay(SECOND / 2)).unwrap();
+    clock.advance(SECOND);
+    meet(&queue);
+    clock.set_wall(noon() - MINUTE);
+    meet(&queue);
+    // The line of this kind has an entry of the time before, which is void, between these two.
+    queue.push(job("b")).unwrap();
+    queue.push(NewJob::new("other", "c").unwrap().id("c").delay(60 * MINUTE)).unwrap();
+    queue.push(job("d").delay(60 * MINUTE)).unwrap();
+    clock.advance(60 * MINUTE);
+    meet(&queue);
+    let (mut ids, mut next) = (Vec::new(), None);
+    loop {
+        let page = queue.page(JobState::Ready, next.as_deref(), 3).unwrap();
+        ids.extend(page.jobs.into_iter().map(|job| job.id));
+        next = page.next;
+        if next.is_none() {
+            break;
+        }
+    }
+    assert_eq!(ids, ["a", "b", "c", "d"]);
 }
 
 #[test]

@@ -17,7 +17,11 @@ fn process(server: &Server, options: &RedisOptions) -> Queue {
 }
 
 fn told(watch: &mut Watch) -> String {
-    match watch.wait(LONG).expect("it hangs") {
+    said(watch.wait(LONG))
+}
+
+fn said(change: Option<QueueChange>) -> String {
+    match change.expect("it hangs") {
         QueueChange::Job { id, state, .. } => {
             format!("{id} {}", state.map_or("gone".to_owned(), |state| state.to_string()))
         }
@@ -59,6 +63,31 @@ fn a_watch_tells_what_all_processes_do_in_the_order_of_the_server() {
     let id = other.push(NewJob::new("k", "plain").unwrap()).unwrap().id;
     assert_eq!(told(&mut watch), format!("{id} ready"));
     assert_eq!(watch.wait(Duration::ZERO), None, "each is told once");
+}
+
+#[test]
+fn a_watch_as_a_future_tells_of_other_processes_and_may_be_dropped() {
+    let (server, options) = bench();
+    let [own, other] = [0; 2].map(|_| process(server, &options));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let mut watch = own.watch();
+        for n in 0..30 {
+            let mut wait = Box::pin(watch.wait_async(LONG));
+            // It has been asked for, and the server too, if there was time for that.
+            let early = tokio::time::timeout(Duration::from_millis(n % 4), &mut wait).await;
+            assert_eq!(early.ok(), None);
+            other.push(job(format!("j{n}"))).unwrap();
+            let change = if n % 2 == 0 {
+                wait.await
+            } else {
+                drop(wait);
+                watch.wait_async(LONG).await
+            };
+            assert_eq!(said(change), format!("j{n} ready"));
+        }
+        assert_eq!(watch.wait_async(Duration::ZERO).await, None, "each is told once");
+    });
 }
 
 /// What the server is asked, and when by its own clock.

@@ -98,7 +98,7 @@ impl QueueEngine for Model {
         let next = queues.len() as QueueNo;
         let number = queues.iter().find(|(_, kept)| kept.jobs.name == name).map_or(next, |(number, _)| *number);
         let kept = queues.entry(number).or_insert_with(|| {
-            let jobs = Jobs { has_entries: self.has_entries, ..Jobs::new(name, self.can, options) };
+            let jobs = Jobs::with(self.has_entries, Jobs::new(name, self.can, options));
             ModelQueue { jobs, shared: None, keep: Weak::new() }
         });
         let keep = kept.keep.upgrade().unwrap_or_else(|| {

@@ -44,6 +44,12 @@ impl ModelLease {
 }
 
 impl Jobs {
+    /// Returns an empty queue with entries or without. With them places may go down, so they begin
+    /// above zero.
+    pub(super) fn with(has_entries: bool, new: Self) -> Self {
+        Self { has_entries, next: if has_entries { 1_000 } else { 0 }, ..new }
+    }
+
     /// Returns what is known of a job before it takes its place, which may be that of an old one.
     pub(super) fn beside_of(&self, id: &str, is_moved: bool) -> SharedView {
         // For the jobs that wait for an ended one, it takes its place.
@@ -151,6 +157,11 @@ impl Jobs {
     pub(super) fn go_back(&mut self, id: &str, set: &SetBack, at: &Moment) {
         let (now, lease_for) = (self.lease_time(at), self.options.lease);
         let Some(job) = self.all.get_mut(id) else { return };
+        let waits = matches!(job.row.state, JobState::Ready | JobState::Scheduled);
+        if self.has_entries && waits && job.beside.at > at.wall && job.beside.at <= at.wall + set.by {
+            // It was due, and its entry is void, so it takes another place.
+            job.row.place -= 1;
+        }
         let ahead = |time: u64| set.moved(time, time).is_some();
         if let Some(lease) = job.lease.as_mut().filter(|_| !self.can.steady_clock) {
             let by = |written: Instant| {
@@ -176,7 +187,6 @@ impl Jobs {
         job.row.go_back(set);
         let moved = job.beside.at.saturating_sub(since - job.row.since);
         job.beside.at = if job.row.named { job.row.due.max(job.row.since) } else { moved };
-        let waits = matches!(job.row.state, JobState::Ready | JobState::Scheduled);
         if self.has_entries && waits && job.beside.at <= at.wall {
             (job.beside.at, job.row.since) = (at.wall, at.wall);
         }

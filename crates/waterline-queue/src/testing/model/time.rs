@@ -59,6 +59,10 @@ impl Jobs {
         }
         self.gone.retain(|_, (_, until)| *until >= at.wall);
         self.notes.retain(|_, noted| !noted.is_over(at.wall));
+        if self.is_shared() {
+            // A server forgets them then, so a clock that is set back does not bring them back.
+            self.marks.retain(|_, mark| mark.until == 0 || mark.until > at.wall);
+        }
     }
 
     pub(super) fn note_time(&mut self, at: &Moment) {
