@@ -4,6 +4,7 @@ pub(crate) mod advice;
 pub(crate) mod caught;
 pub(crate) mod clock;
 pub(crate) mod config;
+pub(crate) mod counted;
 pub(crate) mod error;
 pub(crate) mod failure;
 pub(crate) mod guard;

@@ -124,6 +124,9 @@ pub mod window;
 pub use base::advice::{Advice, Verdict};
 pub use base::clock::Clock;
 pub use base::config::{ConfigError, OnExhausted};
+#[cfg(feature = "_counted")]
+#[doc(hidden)]
+pub use base::counted::{Counted, LockTimes, take_counted};
 pub use base::error::{Error, StoreError};
 pub use base::failure::Failure;
 pub use base::retry::Retry;

@@ -7,6 +7,7 @@
 //!
 //! This file is the shell with the threads: it alone reads the clock, and [`Batches`] decides.
 
+use crate::base::counted::{Counted, waits};
 #[cfg(feature = "seam")]
 use crate::base::sync::try_lock_awake;
 use crate::base::sync::{Arc, Mutex, MutexGuard, RwLock};
@@ -282,7 +283,9 @@ impl Thread {
 
     /// Takes the messages that have arrived, and writes if a write is due.
     fn step(&self, now: Instant) -> Next {
+        let waits = waits(Counted::Writer);
         let mut batches = self.batches.lock();
+        let holds = waits.over();
         take_all(&self.inbox, &mut batches);
         batches.pending.append(&mut self.arrived.lock());
         let next = batches.next(now);
@@ -290,7 +293,7 @@ impl Thread {
             write(&mut batches, now);
         }
         let chores = batches.take_chores();
-        drop(batches);
+        drop((holds, batches));
         self.chores.hand_over(chores);
         // Some may have arrived since the list was locked.
         if self.arrived.lock().is_empty() { next } else { Next::Write }

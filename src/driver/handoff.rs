@@ -2,7 +2,7 @@
 //! successes, without the lock of the core.
 //!
 //! A visit to the core moves a dozen cache lines between processors, half the time of a job of a
-//! microsecond; a visit to the tray moves two or three. So while jobs are short, a worker at the
+//! microsecond; a visit to the tray moves three. So while jobs are short, a worker at the
 //! core puts the next jobs into the tray, for all workers.
 //!
 //! The tray is the beginning of what was read: it holds the values, and the window does not know
@@ -26,23 +26,30 @@ const BEGUN_HERE: usize = usize::MAX / 2 + 1;
 const ELSEWHERE: usize = 16;
 
 /// First attempts that may begin, and what became of them.
+///
+/// Each visit writes to it, so it is one cache line with its lock; what is only read is apart.
 #[derive(Default)]
 pub(crate) struct HandoffBuffer {
     /// The jobs that have not begun; empty while the tray is closed.
     left: Range<Index>,
-    /// The first job of this filling.
-    first: Index,
     /// A bit for each job of this filling that is done; the lowest is for the first job.
     done: u64,
     /// How many jobs may begin before another one is done.
     free: usize,
+    jobs: Option<Box<dyn Payloads>>,
+    filling: Box<Filling>,
+}
+
+/// What stays as it is while jobs are taken, but for the rare `others`.
+#[derive(Default)]
+struct Filling {
+    first: Index,
     /// The token of the jobs of this filling.
     token: usize,
     fence: u64,
-    jobs: Option<Box<dyn Payloads>>,
+    opened: Option<Coarse>,
     /// The successes of jobs begun elsewhere, or from an earlier filling.
     others: Vec<(usize, Index)>,
-    opened: Option<Coarse>,
 }
 
 /// The content of a tray that was taken back.
@@ -66,9 +73,10 @@ pub(super) fn is_begun_here(token: usize) -> bool {
 impl HandoffBuffer {
     /// Fills the tray with these jobs, and the values of all read ones.
     pub(super) fn open(&mut self, jobs: Range<Index>, values: Box<dyn Payloads>, free: usize, fence: u64, now: Coarse) {
-        self.token = BEGUN_HERE | self.token.wrapping_add(1);
-        (self.first, self.done, self.free, self.fence) = (jobs.start, 0, free, fence);
-        (self.left, self.jobs, self.opened) = (jobs, Some(values), Some(now));
+        let filling = &mut *self.filling;
+        filling.token = BEGUN_HERE | filling.token.wrapping_add(1);
+        (filling.first, filling.fence, filling.opened) = (jobs.start, fence, Some(now));
+        (self.left, self.jobs, self.done, self.free) = (jobs, Some(values), 0, free);
     }
 
     /// Leaves the report of a success, if there is one, and takes a job. Otherwise the report stays
@@ -79,13 +87,14 @@ impl HandoffBuffer {
             return None;
         }
         if let Some(Report { token, index, outcome }) = report {
-            if outcome.is_err() || self.others.len() == ELSEWHERE {
+            let filling = &mut *self.filling;
+            if outcome.is_err() || filling.others.len() == ELSEWHERE {
                 return None;
             }
-            if *token == self.token {
-                self.done |= 1 << (*index - self.first);
+            if *token == filling.token {
+                self.done |= 1 << (*index - filling.first);
             } else {
-                self.others.push((*token, *index));
+                filling.others.push((*token, *index));
             }
             self.free += 1;
             *report = None;
@@ -94,19 +103,20 @@ impl HandoffBuffer {
         let payload = self.jobs.as_mut()?.pop_first()?;
         let index = self.left.start;
         self.left.start += 1;
-        Some(Assignment { token: self.token, job: Job { index, attempt: 1, fence: self.fence, payload } })
+        let Filling { token, fence, .. } = *self.filling;
+        Some(Assignment { token, job: Job { index, attempt: 1, fence, payload } })
     }
 
     /// Takes the tray back. The successes of other jobs are [taken](Self::take_other) one by one.
     pub(super) fn close(&mut self) -> Taken {
-        let begun = self.first..self.left.start;
+        let begun = self.filling.first..self.left.start;
         self.left = 0..0;
-        Taken { begun, done: self.done, jobs: self.jobs.take(), opened: self.opened.take() }
+        Taken { begun, done: self.done, jobs: self.jobs.take(), opened: self.filling.opened.take() }
     }
 
     /// Takes a success of a job begun elsewhere, or from an earlier filling.
     pub(super) fn take_other(&mut self) -> Option<(usize, Index)> {
-        self.others.pop()
+        self.filling.others.pop()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The lock of the core. Taking it first takes back the [tray](crate::driver::handoff), so that the
 //! holder sees the whole core.
 
+use crate::base::counted::{Counted, Holds, waits};
 use crate::base::sync::{Condvar, Mutex, MutexGuard, lock_awake, wait_until};
 use crate::base::{clock::Clock, time::coarse};
 use crate::commit::changes::Changes;
@@ -31,6 +32,7 @@ struct Apart(Mutex<HandoffBuffer>);
 pub(crate) struct CoreGuard<'a> {
     core: MutexGuard<'a, Core>,
     handoff: &'a OnceLock<Box<Apart>>,
+    holds: Holds,
 }
 
 impl WholeCore {
@@ -40,17 +42,19 @@ impl WholeCore {
 
     #[inline]
     pub(in crate::driver) fn lock(&self) -> CoreGuard<'_> {
-        self.whole(self.core.lock())
+        let waits = waits(Counted::Core);
+        self.whole(self.core.lock(), waits.over())
     }
 
     /// Locks the core on a thread that others wait for.
     pub(in crate::driver) fn lock_awake(&self) -> CoreGuard<'_> {
-        self.whole(lock_awake(&self.core))
+        let waits = waits(Counted::Core);
+        self.whole(lock_awake(&self.core), waits.over())
     }
 
     #[inline]
-    fn whole<'a>(&'a self, core: MutexGuard<'a, Core>) -> CoreGuard<'a> {
-        let mut core = CoreGuard { core, handoff: &self.handoff };
+    fn whole<'a>(&'a self, core: MutexGuard<'a, Core>, holds: Holds) -> CoreGuard<'a> {
+        let mut core = CoreGuard { core, handoff: &self.handoff, holds };
         core.make_whole();
         core
     }
@@ -59,42 +63,46 @@ impl WholeCore {
     /// take the report, and has the next job.
     #[inline]
     pub(super) fn next_in_tray<T: Send + 'static>(&self, report: &mut Option<Report>) -> Option<Assignment<T>> {
-        self.handoff.get()?.0.lock().next(report)
+        let handoff = self.handoff.get()?;
+        let waits = waits(Counted::Tray);
+        let mut handoff = handoff.0.lock();
+        let _holds = waits.over();
+        handoff.next(report)
     }
 }
 
 impl CoreGuard<'_> {
     /// Sleeps until a wake-up or the deadline. Returns true at the deadline.
     pub(in crate::driver) fn wait_until(&mut self, condvar: &Condvar, deadline: Option<Instant>) -> bool {
-        let timed_out = wait_until(condvar, &mut self.core, deadline);
-        self.make_whole();
-        timed_out
+        self.given_up(|core| wait_until(condvar, core, deadline))
     }
 
     /// Like `wait_until`, by this clock.
     pub(in crate::driver) fn wait_by(&mut self, clock: &Clock, condvar: &Condvar, until: Option<Instant>) -> bool {
-        let timed_out = clock.wait(condvar, &mut self.core, until);
-        self.make_whole();
-        timed_out
+        self.given_up(|core| clock.wait(condvar, core, until))
     }
 
     /// Waits until all threads are gone, as [`Threads::wait_gone`] does.
     pub(in crate::driver) fn wait_gone(&mut self, threads: &Threads<impl Host>, deadline: Option<Instant>) -> bool {
-        let gone = threads.wait_gone(&mut self.core, deadline);
-        self.make_whole();
-        gone
+        self.given_up(|core| threads.wait_gone(core, deadline))
     }
 
     pub(in crate::driver) fn unlocked<R>(&mut self, run: impl FnOnce() -> R) -> R {
-        let answer = MutexGuard::unlocked(&mut self.core, run);
-        self.make_whole();
-        answer
+        self.given_up(|core| MutexGuard::unlocked(core, run))
     }
 
     /// Lets waiting threads have the lock, and takes it again.
     pub(in crate::driver) fn bump(&mut self) {
-        MutexGuard::bump(&mut self.core);
+        self.given_up(|core| MutexGuard::bump(core));
+    }
+
+    /// Calls what gives the lock up for a moment.
+    fn given_up<R>(&mut self, call: impl FnOnce(&mut MutexGuard<'_, Core>) -> R) -> R {
+        self.holds = Holds::default();
+        let answer = call(&mut self.core);
+        self.holds = waits(Counted::Core).over();
         self.make_whole();
+        answer
     }
 
     #[inline]
