@@ -48,9 +48,9 @@ test-others: ## Run the three above in one call, which compiles the library once
 soak: setup ## Run the tests in their whole size for TIME seconds (600), or one round with SEED
 	@TIME="$(TIME)" SEED="$(SEED)" SINCE="$(SINCE)" bash .ci/soak
 
-bench: setup ## Measure the cost of a job, as a ratio to the least possible cost (ARGS=scale: on many cores)
-	cargo bench --locked -p waterline-benches --features "sqlite tokio $(filter scale,$(ARGS))" \
-		$(if $(filter scale,$(ARGS)),--bench scale,--bench ratios -- $(ARGS))
+bench: setup ## Measure the cost of a job, as a ratio to the least possible cost (ARGS=scale: on many cores, ARGS=growth: after many jobs)
+	cargo bench --locked -p waterline-benches --features "sqlite tokio $(filter scale growth,$(ARGS))" \
+		--bench $(or $(filter scale growth,$(ARGS)),ratios -- $(ARGS))
 
 # The competitors have lock files and a folder of their own. Our columns share the build of `bench`.
 COMPARE = cargo run --release --locked --manifest-path benches/compare/driver/Cargo.toml \
