@@ -1,8 +1,9 @@
 //! Whole runners, beside the program of another queue: eight processes each, on one server. npm
 //! installs that program into the target folder. Without npm the row is left out.
 
+use crate::cpu::{Measured, measured, row};
 use crate::member::{self, queue};
-use crate::row::{PAYLOAD, line, median, rate};
+use crate::row::PAYLOAD;
 use crate::server::{Database, Server};
 use postgres::{Client, NoTls};
 use std::io::{BufRead, BufReader};
@@ -93,20 +94,19 @@ pub fn measure(server: &Server) -> bool {
         FROM generate_series(1, $2::int)))";
     let (mut floors, mut all) = (Vec::new(), Vec::new());
     for round in 0..=ROUNDS {
-        let their = work_off(&theirs, add, "graphile_worker._private_jobs");
-        let our = work_off(&ours, push, "waterline.job");
+        let their = work_off(server, &theirs, add, "graphile_worker._private_jobs");
+        let our = work_off(server, &ours, push, "waterline.job");
         if round > 0 {
             floors.push(their);
             all.push(our);
         }
     }
-    let (floor, ours) = (median(floors), median(all));
-    line(&format!("whole runners, {PROCESSES} processes, jobs/s: graphile-worker {version} (>= 3)"), floor, ours);
-    ours >= 3.0 * floor
+    let what = format!("whole runners, {PROCESSES} processes, jobs/s: graphile-worker {version}");
+    row(&what, (1.2, 0.8), &floors, &all)
 }
 
-/// Pushes jobs in one transaction, and returns how many a second are done after its commit.
-fn work_off(database: &Database, push: &str, table: &str) -> f64 {
+/// Pushes jobs in one transaction, and measures how they are done after its commit.
+fn work_off(server: &Server, database: &Database, push: &str, table: &str) -> Measured {
     let mut client: Client = database.client();
     let mut transaction = client.transaction().expect("the server runs");
     transaction.query_one(push, &[&PAYLOAD, &i32::try_from(JOBS).expect("they are few")]).expect("it is right");
@@ -114,7 +114,7 @@ fn work_off(database: &Database, push: &str, table: &str) -> f64 {
     transaction.batch_execute(&format!("ANALYZE {table}")).expect("it is right");
     let left = format!("SELECT EXISTS (SELECT FROM {table})");
     let mut watcher = database.client();
-    rate(JOBS, || {
+    measured(server, JOBS, || {
         transaction.commit().expect("the server runs");
         // Each query reads the rows that are gone, too.
         let is_done = (0..2_400).any(|_| {

@@ -4,6 +4,7 @@
 #[path = "../../tests/server/mod.rs"]
 mod server;
 
+mod cpu;
 mod edges;
 mod graphile;
 mod held;
