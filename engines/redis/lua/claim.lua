@@ -118,7 +118,7 @@ local function look_through(q, c, sources, prio)
             local one = next_of(q, c, s)
             local j = one and one[1]
             if j and j.prio == prio and (not best or j.at < best[1].at or j.at == best[1].at
-                and j.place < best[1].place) then
+                and (j.place < best[1].place or j.place == best[1].place and j.n < best[1].n)) then
                 best, from = one, s
             end
         end

@@ -69,7 +69,8 @@ end
 local function in_order(jobs)
     table.sort(jobs, function(a, b)
         if a.at ~= b.at then return a.at < b.at end
-        return a.place < b.place
+        if a.place ~= b.place then return a.place < b.place end
+        return a.n < b.n
     end)
     -- (One that was moved back with the clock may be there twice.)
     local all = {}

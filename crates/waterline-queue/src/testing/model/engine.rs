@@ -386,15 +386,14 @@ impl QueueEngine for Model {
         behind: Option<&Place>,
         most: usize,
     ) -> Result<Vec<JobInfo>, QueueError> {
-        let behind = behind.map(|place| {
-            let of_lane = state == JobState::Ready || state == JobState::Waiting && !self.can.one_process;
-            (if of_lane { place.priority as usize } else { 0 }, place.number, place.tie, place.id.clone())
-        });
+        let of_lane = state == JobState::Ready || state == JobState::Waiting && !self.can.one_process;
+        let behind = behind.map(|place| (if of_lane { place.priority as usize } else { 0 }, place));
         Ok(self.look(queue, |jobs, _| {
+            let behind = behind.map(|(lane, at)| (lane, at.number, at.tie, jobs.tie_of(state, &at.id), at.id.clone()));
             let mut listed: Vec<_> = jobs.in_state(state).map(|(id, job)| (jobs.list_place(id, job), job)).collect();
             listed.sort_by(|(one, _), (other, _)| one.cmp(other));
-            let rest = listed.into_iter().filter(|(place, _)| behind.as_ref().is_none_or(|behind| place > behind));
-            rest.take(most).map(|((.., id), job)| jobs.info(&id, job)).collect()
+            listed.retain(|(place, _)| behind.as_ref().is_none_or(|behind| place > behind));
+            listed.into_iter().take(most).map(|((.., id), job)| jobs.info(&id, job)).collect()
         }))
     }
 

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use waterline::seam::Moment;
 
 /// The place of a job in the list of its state.
-pub(super) type ListPlace = (usize, u64, u64, JobId);
+pub(super) type ListPlace = (usize, u64, u64, u64, JobId);
 
 impl SharedView {
     /// Returns what is known of a job after the end of an attempt.
@@ -193,14 +193,14 @@ impl Jobs {
     }
 
     /// Returns the order of a ready job among those of its priority.
-    pub(super) fn order(&self, job: &Job) -> (u64, u64) {
-        (if self.is_shared() { job.beside.at } else { 0 }, job.row.place)
+    pub(super) fn order(&self, job: &Job) -> (u64, u64, u64) {
+        (if self.is_shared() { job.beside.at } else { 0 }, job.row.place, job.beside.number)
     }
 
     pub(super) fn info(&self, id: &str, job: &Job) -> JobInfo {
         let data = job.data.as_ref().and_then(|data| from_json(data).ok());
         let (meta, progress) = (job.meta.clone(), job.progress.clone());
-        let (_, place, tie, _) = self.list_place(id, job);
+        let (_, place, tie, ..) = self.list_place(id, job);
         let since = time(self.ready_since(job));
         JobInfo { meta, progress, place, tie, since, ..JobInfo::of(id, &job.row, job.payload.clone(), data) }
     }
@@ -215,7 +215,14 @@ impl Jobs {
             JobState::Scheduled => (job.row.due, 0),
             _ => (job.row.place, 0),
         };
-        (lane, at, tie, id.to_owned())
+        (lane, at, tie, self.tie_of(state, id), id.to_owned())
+    }
+
+    /// Returns the order of two ready jobs of one place, which they may have behind a clock that was
+    /// set back.
+    pub(super) fn tie_of(&self, state: JobState, id: &str) -> u64 {
+        let job = self.all.get(id).filter(|_| self.has_entries && state == JobState::Ready);
+        job.map_or(0, |job| job.beside.number)
     }
 
     /// True if another process keeps a job that is to run alone, or this one leaves it to others.
