@@ -65,8 +65,9 @@ pub(crate) enum Task<T> {
 }
 
 pub(crate) trait JobPort<T>: Send + Sync + 'static {
-    /// Reports a job, with effects that count if it succeeded, and takes the next one in the same
-    /// critical section. Sleeps while there is none. `None`: the thread has to end.
+    /// Reports a job, with effects that count if it succeeded, and takes the next task in the same
+    /// critical section: a turn at the sink that follows from the report, or a job. Sleeps while
+    /// there is none. `None`: the thread has to end.
     ///
     /// The report is taken out of its place field by field: copying it would cost more than the
     /// lock.
@@ -91,10 +92,11 @@ pub(crate) trait Runner<T>: Send + Sync + 'static {
         Some(Report { token, index, outcome: self.run_batch(vec![job], effects) })
     }
 
-    /// Hands a waiting result to the sink. Only jobs that were set aside, in mode *ordered*, get a
-    /// turn.
-    fn deliver(&self, turn: Delivery) {
+    /// Hands a waiting result to the sink, and returns its report. Only jobs that were set aside,
+    /// in mode *ordered*, get a turn.
+    fn deliver(&self, turn: Delivery) -> Option<Report> {
         debug_assert!(false, "job {} has a turn, and there is no sink", turn.index);
+        None
     }
 
     /// True if each job is done when [`run`](Self::run) returns, and leaves no effects.
@@ -146,7 +148,7 @@ pub(crate) fn work<T: 'static>(port: &impl JobPort<T>, runner: &dyn Runner<T>) {
             let Some(task) = port.next(&mut report, &mut effects) else { break };
             match task {
                 Task::Run(assignment) => report = runner.run(assignment, &mut effects),
-                Task::Deliver(turn) => runner.deliver(turn),
+                Task::Deliver(turn) => report = runner.deliver(turn),
             }
         }
     });

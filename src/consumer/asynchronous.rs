@@ -105,7 +105,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         Fut: Future<Output = Result<R, BoxError>> + Send + 'static,
         S: FnMut(Index, R) -> Result<(), BoxError> + Send + 'static,
     {
-        self.launch_futures(Mode::Ordered, None, runtime, |driver, _| (work, Sink::new(sink, driver.clone())))
+        self.launch_futures(Mode::Ordered, None, runtime, |_, _| (work, Sink::new(sink)))
     }
 
     /// Starts a consumer whose jobs are futures. `parts` makes the futures and their completion.

@@ -44,8 +44,6 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         W: Fn(Job<J::Job>) -> Result<R, BoxError> + Send + Sync + 'static,
         S: FnMut(Index, R) -> Result<(), BoxError> + Send + 'static,
     {
-        self.launch(Mode::Ordered, |driver, _| {
-            Arc::new(Ordered { sink: Sink::new(sink, driver.clone()), spans: driver.spans(), work })
-        })
+        self.launch(Mode::Ordered, |driver, _| Arc::new(Ordered { sink: Sink::new(sink), spans: driver.spans(), work }))
     }
 }

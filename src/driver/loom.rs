@@ -389,11 +389,8 @@ fn loom_a_turn_held_by_a_pause_is_taken_up_after_it() {
             sink.lock().push(index);
             Ok(())
         };
-        let ordered = Arc::new(Ordered {
-            sink: Sink::new(into_sink, model.driver.clone()),
-            spans: model.driver.spans(),
-            work: |_: Job<Index>| Ok(()),
-        });
+        let ordered =
+            Arc::new(Ordered { sink: Sink::new(into_sink), spans: model.driver.spans(), work: |_: Job<Index>| Ok(()) });
         let worker = model.worker(&ordered);
         let driver = model.driver.clone();
         let pauser = spawn(move || {

@@ -43,13 +43,15 @@ pub(crate) trait Completion<R>: Send + Sync + 'static {
     /// Keeps the output, or leaves its effects in the buffer, before the attempt is reported.
     fn keep(&self, index: Index, output: R, effects: &mut Changes);
 
-    /// Ends a success on a worker. Returns the report, unless the job was set aside for the sink.
-    fn end(&self, report: Report) -> Option<Report> {
-        Some(report)
+    /// Ends a success on a worker. Returns its report, perhaps that its result waits for the sink.
+    fn end(&self, report: Report) -> Report {
+        report
     }
 
     /// Does the work of [`Runner::deliver`].
-    fn deliver(&self, _turn: Delivery) {}
+    fn deliver(&self, _turn: Delivery) -> Option<Report> {
+        None
+    }
 
     /// Does the work of [`Runner::forget`].
     fn forget(&self, _index: Index) {}
@@ -119,14 +121,14 @@ where
         match outcome {
             Ok(output) => {
                 self.completion.keep(index, output, effects);
-                self.completion.end(report(Ok(())))
+                Some(self.completion.end(report(Ok(()))))
             }
             Err(error) => failed(error),
         }
     }
 
-    fn deliver(&self, turn: Delivery) {
-        self.completion.deliver(turn);
+    fn deliver(&self, turn: Delivery) -> Option<Report> {
+        self.completion.deliver(turn)
     }
 
     fn attend(&self, work: &mut dyn FnMut()) {

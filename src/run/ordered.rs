@@ -5,12 +5,12 @@
 //! the very job that they wait for from being retried.
 //!
 //! The worker that finishes the lowest job hands over its result, and then those that wait behind
-//! it. If a task of a runtime finishes it, a worker does so: a sink may block. While the consumer
+//! it: each of its reports brings the next turn. If a task of a runtime finishes it, a worker does so: a sink may block. While the consumer
 //! is paused, no result is handed over; afterwards a worker goes on. A stopping consumer hands over
 //! none: waiting results are dropped with the runner.
 
 use crate::base::guard::{Guarded, guarded};
-use crate::base::sync::{Arc, Mutex};
+use crate::base::sync::Mutex;
 use crate::base::{BoxError, Index, caught::Caught};
 use crate::commit::changes::Changes;
 use crate::observe::spans::Spans;
@@ -18,53 +18,36 @@ use crate::observe::spans::Spans;
 use crate::run::asynchronous::Completion;
 use crate::run::worker::{Job, Report};
 use crate::run::{Assignment, Delivery, Runner};
+use foldhash::fast::RandomState;
 use std::collections::HashMap;
 
-/// Decides whose turn it is. Only one thread at a time has a turn.
-pub(crate) trait SinkPort: Send + Sync {
-    /// Sets a job aside whose result waits for its turn. Returns the turn if it is now.
-    fn set_aside(&self, token: usize) -> Option<Delivery>;
-    /// Reports the job whose turn it was, with the sink's answer. Returns the next turn, if any.
-    fn taken(&self, report: Report) -> Option<Delivery>;
-}
-
-/// The sink, and the results that wait for it.
+/// The sink, and the results that wait for it. Only one thread at a time has a turn.
 pub(crate) struct Sink<S, R> {
     sink: Mutex<Guarded<S>>,
     /// The waiting results. The window limits their number.
-    waiting: Mutex<HashMap<Index, Guarded<R>>>,
-    port: Arc<dyn SinkPort>,
+    waiting: Mutex<HashMap<Index, Guarded<R>, RandomState>>,
 }
 
 impl<S, R> Sink<S, R>
 where
     S: FnMut(Index, R) -> Result<(), BoxError>,
 {
-    pub(crate) fn new(sink: S, port: Arc<dyn SinkPort>) -> Self {
-        Self { sink: Mutex::new(Guarded::new(sink)), waiting: Mutex::default(), port }
+    pub(crate) fn new(sink: S) -> Self {
+        Self { sink: Mutex::new(Guarded::new(sink)), waiting: Mutex::default() }
     }
 
     fn keep(&self, index: Index, result: R) {
         drop(self.waiting.lock().insert(index, Guarded::new(result)));
     }
 
-    /// Sets a job aside whose result is kept, and takes its turn if it is now.
-    fn set_aside(&self, token: usize) {
-        if let Some(turn) = self.port.set_aside(token) {
-            self.deliver(turn);
-        }
-    }
-
-    fn deliver(&self, turn: Delivery) {
-        let mut turn = Some(turn);
-        while let Some(Delivery { index, token }) = turn {
-            let result = self.waiting.lock().remove(&index).and_then(Guarded::take);
-            let outcome = guarded(|| match (self.sink.lock().get_mut(), result) {
-                (Some(sink), Some(result)) => sink(index, result),
-                _ => Err("its result is gone".into()),
-            });
-            turn = self.port.taken(Report { token, index, outcome: outcome.map_err(Caught::boxed) });
-        }
+    /// Hands over the result whose turn it is. Its report brings the next turn, or a job.
+    fn deliver(&self, Delivery { index, token }: Delivery) -> Report {
+        let result = self.waiting.lock().remove(&index).and_then(Guarded::take);
+        let outcome = guarded(|| match (self.sink.lock().get_mut(), result) {
+            (Some(sink), Some(result)) => sink(index, result),
+            _ => Err("its result is gone".into()),
+        });
+        Report { token, index, outcome: outcome.map_err(Caught::boxed) }
     }
 }
 
@@ -80,13 +63,12 @@ where
         Self::keep(self, index, output);
     }
 
-    fn end(&self, report: Report) -> Option<Report> {
-        self.set_aside(report.token);
-        None
+    fn end(&self, report: Report) -> Report {
+        Report::for_sink(report.token, report.index)
     }
 
-    fn deliver(&self, turn: Delivery) {
-        Self::deliver(self, turn);
+    fn deliver(&self, turn: Delivery) -> Option<Report> {
+        Some(Self::deliver(self, turn))
     }
 }
 
@@ -110,15 +92,16 @@ where
             let _span = self.spans.enter(index, job.attempt);
             (self.work)(job)
         });
-        match ran {
-            Ok(result) => self.sink.keep(index, result),
-            Err(error) => return Some(Report { token, index, outcome: Err(Caught::boxed(error)) }),
-        }
-        self.sink.set_aside(token);
-        None
+        Some(match ran {
+            Ok(result) => {
+                self.sink.keep(index, result);
+                Report::for_sink(token, index)
+            }
+            Err(error) => Report { token, index, outcome: Err(Caught::boxed(error)) },
+        })
     }
 
-    fn deliver(&self, turn: Delivery) {
-        self.sink.deliver(turn);
+    fn deliver(&self, turn: Delivery) -> Option<Report> {
+        Some(self.sink.deliver(turn))
     }
 }

@@ -123,6 +123,23 @@ pub(crate) struct Report {
     pub(crate) outcome: Result<(), Box<Caught>>,
 }
 
+/// Marks the token of a report whose job is not done: its result waits for the sink. No flight has
+/// such a token, and a report has no room for a field that few of them need.
+const FOR_SINK: usize = usize::MAX / 4 + 1;
+
+impl Report {
+    /// The report of a job that has its result, and waits for its turn at the sink.
+    pub(crate) fn for_sink(token: usize, index: Index) -> Self {
+        Self { token: token | FOR_SINK, index, outcome: Ok(()) }
+    }
+
+    /// Returns the token of a job whose result waits for the sink; `None`: it is done, or failed.
+    #[inline]
+    pub(crate) fn waits_for_sink(&self) -> Option<usize> {
+        (self.token & FOR_SINK != 0).then_some(self.token & !FOR_SINK)
+    }
+}
+
 /// Takes the report of a [`Done`] token.
 pub(crate) trait Reported: Send + Sync {
     fn report(&self, report: Report);

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 /// no more of them than processors are needed.
 const BRISK: Duration = Duration::from_micros(2);
 
-/// If the processors together take less time than this for each job that is taken from the core,
-/// they mostly wait for each other: fewer workers are faster.
+/// If the processors together take less time than this for each visit to the core, they mostly wait
+/// for each other: fewer workers are faster.
 const SHORT: Duration = Duration::from_nanos(1_500);
 
 /// A visit to the core moves this many times as much between processors as a visit to the tray.
@@ -95,6 +95,8 @@ pub(crate) struct Workers {
     /// The number of jobs taken since the last look, and how many of them from trays.
     taken: u32,
     from_trays: u32,
+    /// The number of results that workers took to a sink in visits of their own since then.
+    turns: u32,
     /// When a job was last taken, to within a tick of the system's timer.
     pub(crate) last_taken: Option<coarsetime::Instant>,
     looked: Option<Instant>,
@@ -181,7 +183,8 @@ impl Workers {
         if self.capped.is_some_and(|capped| now.saturating_duration_since(capped) >= ASK_AGAIN) {
             (self.cap, self.capped) = (None, None);
         }
-        (self.looked, self.taken, self.from_trays, self.allowed, self.handful) = (Some(now), 0, 0, 0, 0);
+        (self.looked, self.taken, self.from_trays, self.turns) = (Some(now), 0, 0, 0);
+        (self.allowed, self.handful) = (0, 0);
         self.excess = 0;
     }
 
@@ -214,12 +217,13 @@ impl Workers {
     pub(crate) fn look(&mut self, limit: usize, now: Instant, work: bool) -> Sight {
         let elapsed = self.looked.map_or(Duration::ZERO, |looked| now.saturating_duration_since(looked));
         let (taken, from_trays) = (std::mem::take(&mut self.taken), std::mem::take(&mut self.from_trays));
+        let visits = taken.saturating_add(std::mem::take(&mut self.turns));
         self.looked = Some(now);
         self.handful =
             (HANDFUL.as_nanos() * u128::from(taken) / elapsed.as_nanos().max(1)).try_into().unwrap_or(u64::MAX);
         let at_once = u32::try_from(self.awake().min(processors())).unwrap_or(u32::MAX);
         let one_by_one = taken > 0 && !self.in_batches && from_trays <= taken / 8 * 7;
-        let are_short = one_by_one && SHORT.saturating_mul(taken) >= elapsed.saturating_mul(at_once);
+        let are_short = one_by_one && SHORT.saturating_mul(visits) >= elapsed.saturating_mul(at_once);
         self.excess = if are_short { self.awake() / 2 } else { 0 };
         let cope = are_short || self.cope(taken, from_trays, elapsed);
         let all_awake = self.all_busy(limit).is_some();
@@ -240,6 +244,12 @@ impl Workers {
     pub(crate) fn takes_job(&mut self, now: coarsetime::Instant) {
         self.taken = self.taken.saturating_add(1);
         self.last_taken = Some(now);
+    }
+
+    /// Notes that a worker takes a result to the sink.
+    #[inline]
+    pub(crate) fn takes_turn(&mut self) {
+        self.turns = self.turns.saturating_add(1);
     }
 
     /// Notes that the workers have taken this many jobs from a tray.

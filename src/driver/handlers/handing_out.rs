@@ -200,21 +200,31 @@ impl Driver {
         core
     }
 
-    /// Reports a job, if there is one, and finds the next task. The caller takes the job from the
+    /// Reports a job, if there is one, and finds the next task: the turn that follows, or a job. The caller takes the job from the
     /// core, and then carries out the wakes without the lock. `None`: the thread has to end.
     pub(super) fn next_task(
         &self,
         report: &mut Option<Report>,
         effects: &mut Changes,
     ) -> Option<(CoreGuard<'_>, Wakes, Found)> {
-        if let Some(report) = report {
+        let waits = report.as_ref().and_then(Report::waits_for_sink);
+        if let Some(report) = report
+            && waits.is_none()
+        {
             self.confirm(report);
         }
         let mut core = self.core.lock();
         let mut now = self.clock.when_asked();
-        if let Some(Report { token, index, outcome }) = report {
-            let token = core.token_of(*token, *index);
+        let mut turn = None;
+        if let Some(token) = waits {
+            turn = core.set_aside(token, &now);
+            *report = None;
+        } else if let Some(Report { token, index, outcome }) = report {
+            let (token, had_turn) = (core.token_of(*token, *index), core.has_its_turn(*index));
             let surplus = core.report(token, std::mem::replace(outcome, Ok(())), effects, &now);
+            if had_turn {
+                turn = core.take_up(&now);
+            }
             *report = None;
             effects::clear(effects);
             if surplus.is_some() {
@@ -222,6 +232,11 @@ impl Driver {
                 // The destructor may have taken long.
                 now = self.clock.when_asked();
             }
+        }
+        if let Some(turn) = turn {
+            core.workers.takes_turn();
+            let wakes = core.drain(&now);
+            return Some((core, wakes, Found::Deliver(turn)));
         }
         if core.saving.is_late(&now) {
             core = self.help_saving(core, &now);

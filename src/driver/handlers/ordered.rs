@@ -5,21 +5,43 @@
 //! turn as soon as a slot is free, since there may be no job left whose report could do so. The
 //! same holds after the lowest undone job was parked: its report brought no result.
 
-use crate::base::{Index, guard::drop_guarded, time::Now};
-use crate::commit::changes::Changes;
-use crate::driver::{Driver, core::Core, flights::Flight};
-use crate::run::{Delivery, ordered::SinkPort, worker::Report};
+use crate::base::{Index, time::Now};
+use crate::driver::{core::Core, flights::Flight};
+use crate::run::Delivery;
 
 impl Core {
     /// Sets a job aside that has its result. Returns the job whose turn it is, if no thread is at
     /// the sink.
-    fn set_aside(&mut self, token: usize, now: &Now) -> Option<Delivery> {
+    pub(super) fn set_aside(&mut self, token: usize, now: &Now) -> Option<Delivery> {
         let redriven = self.redriven_turn(token);
         if redriven.is_some() {
             return redriven;
         }
-        let set_aside = self.end_with_result(token);
-        if set_aside && !self.running.aside.sinking { self.take_up(now) } else { None }
+        if self.running.aside.sinking {
+            self.end_with_result(token);
+            return None;
+        }
+        let lowest = self.window.lowest_undone();
+        if self.running.flights.get(token).is_some_and(|flight| flight.index == lowest) && self.gives_turns() {
+            // It stays in flight, as most often.
+            let attempt = self.running.flights.end(token)?.attempt;
+            return Some(self.begin_turn(lowest, attempt, now));
+        }
+        if self.end_with_result(token) { self.take_up(now) } else { None }
+    }
+
+    /// True if the consumer neither pauses nor ends.
+    fn gives_turns(&self) -> bool {
+        let window = &self.window;
+        let stands = window.is_paused() || window.is_stopping() || window.has_ended();
+        !stands && !self.ending.abandoned && !self.failed_jobs.quarantine.is_settling()
+    }
+
+    fn begin_turn(&mut self, index: Index, attempt: u32, now: &Now) -> Delivery {
+        (self.running.aside.sinking, self.running.aside.held) = (true, false);
+        let token = self.running.flights.begin(Flight::new(index, attempt, attempt > 1, now.coarse()));
+        self.running.flights.leave_timeout(token);
+        Delivery { index, token }
     }
 
     /// Does the same, and leaves the turn to a worker.
@@ -53,9 +75,16 @@ impl Core {
         true
     }
 
+    /// True if the result of this job is at the sink, and a turn follows. (None follows a redriven
+    /// one.)
+    #[inline]
+    pub(super) fn has_its_turn(&self, index: Index) -> bool {
+        self.running.aside.sinking && index == self.window.lowest_undone() && !self.window.is_redriven(index)
+    }
+
     /// Puts the job whose turn it is back in flight, into a free slot or the one freed in this
     /// critical section, so `max_processing` holds.
-    fn take_up(&mut self, now: &Now) -> Option<Delivery> {
+    pub(super) fn take_up(&mut self, now: &Now) -> Option<Delivery> {
         let index: Index = self.window.lowest_undone();
         (self.running.aside.sinking, self.running.aside.held) = (false, false);
         if self.ending.abandoned || self.window.is_stopping() || self.window.has_ended() {
@@ -66,11 +95,8 @@ impl Core {
             return None;
         }
         let attempt = self.running.aside.attempts.remove(&index)?;
-        self.running.aside.sinking = true;
         self.window.handle_taken_up();
-        let token = self.running.flights.begin(Flight::new(index, attempt, attempt > 1, now.coarse()));
-        self.running.flights.leave_timeout(token);
-        Some(Delivery { index, token })
+        Some(self.begin_turn(index, attempt, now))
     }
 
     /// Takes up a turn that no thread has, for a worker that asks.
@@ -80,22 +106,5 @@ impl Core {
             return None;
         }
         self.running.aside.redriven.pop().or_else(|| self.take_up(now))
-    }
-}
-
-impl SinkPort for Driver {
-    fn set_aside(&self, token: usize) -> Option<Delivery> {
-        self.step(|core, now| core.set_aside(token, now))
-    }
-
-    fn taken(&self, mut report: Report) -> Option<Delivery> {
-        self.confirm(&mut report);
-        let (surplus, turn) = self.step(|core, now| {
-            let is_redriven = core.window.is_redriven(report.index);
-            let surplus = core.report(report.token, report.outcome, &mut Changes::default(), now);
-            (surplus, if is_redriven { None } else { core.take_up(now) })
-        });
-        drop_guarded(surplus);
-        turn
     }
 }
