@@ -70,7 +70,8 @@ impl Table {
         mut large: impl FnMut() -> Duration,
     ) {
         // The first run of each fills the caches.
-        (small(), large());
+        small();
+        large();
         let mut times = [Vec::new(), Vec::new()];
         for _ in 0..ROUNDS {
             times[0].push(small());
@@ -203,7 +204,7 @@ fn consumers(table: &mut Table) {
     let (before, allocated) = (process(), ALLOCATOR.allocated());
     let all: Vec<_> = (0..CONSUMERS)
         .map(|name| {
-            // (With several jobs in flight the stacks of threads that have ended stay, for new ones.)
+            // (With several jobs in flight the stacks of ended threads stay, for new ones.)
             let builder = Consumer::builder(Numbers(99), store.progress(format!("consumer {name}")));
             let consumer = builder.max_processing(1).start(|_| Ok(())).expect("it starts");
             assert!(consumer.handle().wait_for(99, LONG), "a hundred jobs are soon done");

@@ -74,7 +74,8 @@ impl HandoffBuffer {
     /// Fills the tray with these jobs, and the values of all read ones.
     pub(super) fn open(&mut self, jobs: Range<Index>, values: Box<dyn Payloads>, free: usize, fence: u64, now: Coarse) {
         let filling = &mut *self.filling;
-        filling.token = BEGUN_HERE | filling.token.wrapping_add(1);
+        // The bit below that mark is one of reports.
+        filling.token = BEGUN_HERE | (filling.token.wrapping_add(1) % (BEGUN_HERE / 2));
         (filling.first, filling.fence, filling.opened) = (jobs.start, fence, Some(now));
         (self.left, self.jobs, self.done, self.free) = (jobs, Some(values), 0, free);
     }

@@ -5,9 +5,9 @@
 //! the very job that they wait for from being retried.
 //!
 //! The worker that finishes the lowest job hands over its result, and then those that wait behind
-//! it: each of its reports brings the next turn. If a task of a runtime finishes it, a worker does so: a sink may block. While the consumer
-//! is paused, no result is handed over; afterwards a worker goes on. A stopping consumer hands over
-//! none: waiting results are dropped with the runner.
+//! it: each of its reports brings the next turn. If a task of a runtime finishes it, a worker does
+//! so: a sink may block. While the consumer is paused, no result is handed over; afterwards a
+//! worker goes on. A stopping consumer hands over none: waiting results are dropped with it.
 
 use crate::base::guard::{Guarded, guarded};
 use crate::base::sync::Mutex;

@@ -37,8 +37,8 @@ local function shift_job(q, j, by)
     j.pushed, j.due0, j.named0, j.given = j.pushed - push, j.due, j.named, nil
     -- What is ready then is as if it had just become so: it comes behind what was written before.
     if state == 'r' and j.at <= now then j.at, j.since = now, now end
-    -- (With another place the entry in the lane is stale.)
-    if was_due then j.place = j.place - 1 end
+    -- (With another place an old entry is stale.)
+    if state == 'r' then j.place = j.place - 1 end
     write_job(q, j)
     write_state(q, j)
     if state == 'x' then call('ZADD', k[RUN], j.at, n)

@@ -13,10 +13,10 @@ local state_value, job_of, write_state, write_job, load, load_part, id_of, is_li
 -- and until when it refuses twins (till: c a claim, d the end, w a time); skip: it is not run if a
 -- twin has succeeded since; root, root_at, is_root; exp: when it expires; due, and whether the user
 -- named that time; dead: what it does if one dies that it waits for (run, hold); given: when it was
--- pushed, if `pushed` is another time.
+-- pushed, if `pushed` is another time; moved: its priority was another one, so entries of it may be
+-- left in another lane.
 local SETTINGS = { 'id', 'key', 'cost', 'retry', 'keep', 'fp', 'till', 'skip', 'root', 'root_at', 'is_root', 'exp',
-    'due', 'named',
-    'dead', 'given' }
+    'due', 'named', 'dead', 'given', 'moved' }
 -- What few jobs have beside their state: renewed; resub, resubd: it runs once more from that time
 -- on, asked for then; err; held: the limit that holds it; alone: until when its worker reserves it;
 -- skipped; wf: the ids that it waited for when it died; pend: how many it waits for; sf: it is

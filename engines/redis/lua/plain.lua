@@ -114,9 +114,9 @@ local function row_of_plain(value, n)
         key and '{"key":' .. quoted(key) .. '}' }, key
 end
 
--- Takes the jobs of these entries of a lane that count and that, in a queue with limits of keys,
--- may run now.
-local function take_entries(q, entries, c)
+-- Takes the jobs of these entries of the lane of a priority that count and that, in a queue with
+-- limits of keys, may run now. (One that has moved may have two entries that count until it runs.)
+local function take_entries(q, entries, c, prio)
     local k, numbers, jobs, limits, rows, names = q.k, entries, c.jobs, c.limited and q.o.limits, {}, {}
     for at = 1, #entries do
         if #entries[at] > 16 then
@@ -129,8 +129,11 @@ local function take_entries(q, entries, c)
         local value, key = values[at], nil
         if value and not states[at] then rows[at], key = row_of_plain(value, numbers[at]) end
         if value and not rows[at] then
-            rows[at] = counted_by(q, entries[at], tonumber(numbers[at]), value, states[at])
-            key = rows[at] and rows[at].key
+            local j = counted_by(q, entries[at], tonumber(numbers[at]), value, states[at])
+            c.had = c.had or {}
+            if j and not c.had[j.n] and not (j.moved and j.prio ~= prio) then
+                rows[at], key, c.had[j.n] = j, j.key, true
+            end
         end
         if key and limits then names[at] = 'k' .. key else names[at] = false end
         rows[at] = rows[at] or false
@@ -178,7 +181,7 @@ function take_plain(q, order, most, c)
             end
             if #entries < wanted then note_empty(q.r, prio) end
             looked = looked + #entries
-            if #entries > 0 then take_entries(q, entries, c) end
+            if #entries > 0 then take_entries(q, entries, c, prio) end
             -- (Others may have waited for one that has ended, and come before those behind it.)
             if q.r[ENDINGS] > 0 then return true end
         end

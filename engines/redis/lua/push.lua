@@ -179,7 +179,7 @@ end
 -- The new job in the place of a twin or of the job of its id, which waits: its failures stay.
 local function move(q, j, old)
     j.n, j.place, j.fail, j.crash, j.err, j.suspect = old.n, next_number(q), old.fail, old.crash, old.err, old.suspect
-    j.taken = nil
+    j.taken, j.moved = nil, old.moved or old.prio ~= j.prio or nil
 end
 
 -- Pushes one job: its id, outcome (added, duplicate, rescheduled or resubmit) and state.

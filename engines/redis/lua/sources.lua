@@ -108,10 +108,11 @@ function next_of(q, c, s)
                 local counts = j and (j.state == 'r' or j.state == 'h' and j.held == s.name
                     and entry_of(j) == entries[at])
                 if counts and (s.lane or s.chunks) and j.prio ~= s.prio then
-                    -- It had that priority before, or its record is damaged. It goes where it belongs, if
-                    -- it is not there.
-                    call('ZADD', q.k[DUE], j.at, entries[at])
-                    q.r[NEXT_DUE], counts = min(q.r[NEXT_DUE], j.at), false
+                    counts = false
+                    if not j.moved then
+                        j.err = 'its record is damaged: it is in the lane of another priority'
+                        bury(q, j)
+                    end
                 end
                 -- Large payloads take time to read.
                 c.looks = c.looks - (values[at] and floor(#values[at] / 1024) or 0)

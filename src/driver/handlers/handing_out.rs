@@ -200,8 +200,9 @@ impl Driver {
         core
     }
 
-    /// Reports a job, if there is one, and finds the next task: the turn that follows, or a job. The caller takes the job from the
-    /// core, and then carries out the wakes without the lock. `None`: the thread has to end.
+    /// Reports a job, if there is one, and finds the next task: the turn that follows, or a job.
+    /// The caller takes the job from the core, and then carries out the wakes without the lock.
+    /// `None`: the thread has to end.
     pub(super) fn next_task(
         &self,
         report: &mut Option<Report>,

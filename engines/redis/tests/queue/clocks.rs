@@ -1,12 +1,13 @@
 //! The order of jobs: of their priorities, behind a clock that was set back, and beside a job that
 //! killed its process twice.
 
-use crate::bench::{bench, job, keeping};
+use crate::bench::{bench, claim, job, keeping};
+use crate::server::Server;
 use std::mem::ManuallyDrop;
 use std::time::{Duration, SystemTime};
-use waterline::Clock;
+use waterline::{Clock, Retry};
 use waterline_queue::{Accept, JobState, NewJob, Priority, Queue};
-use waterline_redis::RedisStore;
+use waterline_redis::{RedisOptions, RedisStore};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -44,23 +45,33 @@ fn each_eighth_claim_takes_a_job_of_the_lowest_priority() {
     assert_eq!(claimed.iter().position(|id| id == "low"), Some(7), "{claimed:?}");
 }
 
+/// A job that has failed under each of two priorities, and is due: it has an entry in both lanes.
+fn failed_twice(server: &Server, options: RedisOptions) -> (RedisStore, Queue) {
+    let store = RedisStore::connect(server.url(), options).unwrap();
+    let queue = store.queue("q", keeping().retry(Retry::fixed(Duration::from_millis(1)))).unwrap();
+    for priority in [Priority::Normal, Priority::Urgent] {
+        queue.push(job("a").priority(priority)).unwrap();
+        queue.accept(Accept::new()).unwrap().unwrap().retry("no").unwrap();
+        common::eventually("it is due", || queue.counts().ready == 1);
+    }
+    (store, queue)
+}
+
 #[test]
 fn a_failed_job_with_a_new_priority_is_there_once_and_is_not_damaged() {
-    let (queue, clock) = queue();
-    let fails = || {
-        queue.accept(Accept::new()).unwrap().unwrap().retry("no").unwrap();
-        clock.advance(MINUTE);
-        // Its entry stays in the lane of its priority, and it has the same entry after each failure.
-        meet(&queue);
-    };
-    queue.push(job("a")).unwrap();
-    fails();
-    queue.push(job("a").priority(Priority::Urgent)).unwrap();
-    fails();
-    meet(&queue);
+    let (server, options) = bench();
+    let (_store, queue) = failed_twice(server, options);
+    (0..2).for_each(|_| meet(&queue));
     let listed = queue.list(JobState::Ready, None, 9).unwrap();
     assert_eq!(listed.iter().map(|job| (&*job.id, job.priority)).collect::<Vec<_>>(), [("a", Priority::Urgent)]);
     assert_eq!((begun(&queue, Accept::new()).as_deref(), begun(&queue, Accept::new())), (Some("a"), None));
+}
+
+#[test]
+fn a_claim_of_many_gets_a_job_with_two_entries_once() {
+    let (server, options) = bench();
+    let (store, _queue) = failed_twice(server, options);
+    assert_eq!(claim(&store, "q", 9).len(), 1, "one call reads both lanes");
 }
 
 #[test]

@@ -157,12 +157,13 @@ impl Jobs {
     pub(super) fn go_back(&mut self, id: &str, set: &SetBack, at: &Moment) {
         let (now, lease_for) = (self.lease_time(at), self.options.lease);
         let Some(job) = self.all.get_mut(id) else { return };
+        let ahead = |time: u64| set.moved(time, time).is_some();
         let waits = matches!(job.row.state, JobState::Ready | JobState::Scheduled);
-        if self.has_entries && waits && job.beside.at > at.wall && job.beside.at <= at.wall + set.by {
-            // It was due, and its entry is void, so it takes another place.
+        let was_due = job.beside.at <= at.wall + set.by;
+        if self.has_entries && waits && job.beside.at > at.wall && (was_due || ahead(job.row.since)) {
+            // Its entry is void, so it takes another place.
             job.row.place -= 1;
         }
-        let ahead = |time: u64| set.moved(time, time).is_some();
         if let Some(lease) = job.lease.as_mut().filter(|_| !self.can.steady_clock) {
             let by = |written: Instant| {
                 let ahead = written.saturating_duration_since(now);
@@ -218,8 +219,8 @@ impl Jobs {
         (lane, at, tie, self.tie_of(state, id), id.to_owned())
     }
 
-    /// Returns the order of two ready jobs of one place, which they may have behind a clock that was
-    /// set back.
+    /// Returns the order of two ready jobs of one place, which they may have behind a clock that
+    /// was set back.
     pub(super) fn tie_of(&self, state: JobState, id: &str) -> u64 {
         let job = self.all.get(id).filter(|_| self.has_entries && state == JobState::Ready);
         job.map_or(0, |job| job.beside.number)
