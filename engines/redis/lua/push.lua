@@ -123,7 +123,9 @@ local function place_job(q, j, old, awaited, died, within, meta)
     local before = j.id and not old and find(q, j.id)
     if before then
         -- It takes the place of one that has ended, also for those that wait for that.
-        if #edges_of(q, BEFORE, before.n, 1) > 0 then j.n = before.n end
+        if #edges_of(q, BEFORE, before.n, 1) > 0 then
+            j.n, j.moved = before.n, before.moved or before.prio ~= j.prio or nil
+        end
         put(q, 'ZREM', k[before.state == 'd' and DEAD or DONE], whole(before.n))
         delete_job(q, before)
         remove_mark(q, before)
