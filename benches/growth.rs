@@ -7,15 +7,19 @@
 use std::alloc::System;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
-use waterline::{BoxError, Bytes, Checkpoint, Consumer, Index, JobLog, Jobs, MemoryProgress, Progress, Store};
+use waterline::{Bytes, Checkpoint, Consumer, Index, JobLog, Jobs, MemoryProgress, Progress, Store};
 use waterline_queue::{Accept, JobState, NewJob, Queue, QueueOptions, Retention};
 
 #[path = "raw/cost.rs"]
 #[allow(dead_code)]
 mod cost;
+#[path = "ratios/sources.rs"]
+#[allow(dead_code)]
+mod sources;
 
 use cap::Cap;
 use cost::Stopwatch;
+use sources::Numbers;
 
 /// It counts the allocations of the program.
 #[global_allocator]
@@ -24,26 +28,6 @@ static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 const ROUNDS: usize = 9;
 const JOBS: u64 = 500_000;
 const LONG: Duration = Duration::from_secs(60);
-
-/// The jobs up to a last one.
-struct Numbers(Index);
-
-impl Jobs for Numbers {
-    type Job = Index;
-
-    fn head(&self) -> Result<Option<Index>, BoxError> {
-        Ok(Some(self.0))
-    }
-
-    fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
-        Ok(Some(index))
-    }
-
-    fn read(&self, run: std::ops::RangeInclusive<Index>, into: &mut Vec<Index>) -> Result<(), BoxError> {
-        into.extend(run);
-        Ok(())
-    }
-}
 
 fn consume(jobs: impl Jobs, progress: impl Progress, first: Index, count: u64) -> Duration {
     let begun = Instant::now();
@@ -105,11 +89,11 @@ fn streams(table: &mut Table) {
     let (_dir, store) = opened();
     let mut round = 0;
     for first in [1_000_000_000, 1_000_000_000_000_000] {
-        let run = |first: Index| consume(Numbers(first + JOBS), MemoryProgress::new(), first, JOBS);
+        let run = |first: Index| consume(Numbers(first + JOBS + 1), MemoryProgress::new(), first, JOBS);
         table.row(&format!("a job behind {first:e} others, in memory"), JOBS, || run(1_000), || run(first));
         let mut run = |first: Index| {
             round += 1;
-            consume(Numbers(first + JOBS), store.progress(format!("{round}")), first, JOBS)
+            consume(Numbers(first + JOBS + 1), store.progress(format!("{round}")), first, JOBS)
         };
         let times: Vec<_> = (0..=ROUNDS).flat_map(|_| [run(1_000), run(first)]).collect();
         let (mut small, mut large) = (times.iter().copied().step_by(2), times.iter().copied().skip(1).step_by(2));
@@ -171,7 +155,7 @@ fn names(table: &mut Table) {
         let mut time = Duration::ZERO;
         for name in 0..100 {
             let name = format!("consumer {name}");
-            time += consume(Numbers(2), store.progress(name.as_str()), 0, 3);
+            time += consume(Numbers(3), store.progress(name.as_str()), 0, 3);
             // So that it has a job again.
             store.progress(name.as_str()).remove().expect("it has ended");
             let mut progress = store.progress(name);
@@ -200,12 +184,12 @@ fn consumers(table: &mut Table) {
     const CONSUMERS: u64 = 1_000;
     let (_dir, store) = opened();
     // The threads of the store.
-    consume(Numbers(2), store.progress("first"), 0, 3);
+    consume(Numbers(3), store.progress("first"), 0, 3);
     let (before, allocated) = (process(), ALLOCATOR.allocated());
     let all: Vec<_> = (0..CONSUMERS)
         .map(|name| {
             // (With several jobs in flight the stacks of ended threads stay, for new ones.)
-            let builder = Consumer::builder(Numbers(99), store.progress(format!("consumer {name}")));
+            let builder = Consumer::builder(Numbers(100), store.progress(format!("consumer {name}")));
             let consumer = builder.max_processing(1).start(|_| Ok(())).expect("it starts");
             assert!(consumer.handle().wait_for(99, LONG), "a hundred jobs are soon done");
             consumer

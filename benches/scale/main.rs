@@ -11,8 +11,12 @@
 //! is too slow, or of processors that share their units.
 
 mod model;
+#[path = "../ratios/sources.rs"]
+#[allow(dead_code)]
+mod sources;
 
 use self::model::{Job, LINES, MOVE};
+use self::sources::Numbers;
 use std::hint::{black_box, spin_loop};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -25,25 +29,25 @@ const ROUNDS: usize = 5;
 const RUN: Duration = Duration::from_millis(400);
 const LONG: Duration = Duration::from_secs(60);
 
-/// The jobs 0, 1, 2, …, and how long they are read.
-struct Numbers(u64, Arc<AtomicU64>);
+/// A source, and how long it is read.
+struct Timed(Numbers, Arc<AtomicU64>);
 
-impl Jobs for Numbers {
+impl Jobs for Timed {
     type Job = Index;
 
     fn head(&self) -> Result<Option<Index>, BoxError> {
-        Ok(Some(self.0 - 1))
+        self.0.head()
     }
 
     fn at_index(&self, index: Index) -> Result<Option<Index>, BoxError> {
-        Ok(Some(index))
+        self.0.at_index(index)
     }
 
     fn read(&self, run: RangeInclusive<Index>, into: &mut Vec<Index>) -> Result<(), BoxError> {
         let begun = Instant::now();
-        into.extend(run);
+        let read = self.0.read(run, into);
         self.1.fetch_add(nanos(begun.elapsed()) as u64, Ordering::Relaxed);
-        Ok(())
+        read
     }
 }
 
@@ -105,7 +109,7 @@ fn run(progress: impl Progress, workers: usize, time: Duration, jobs: u64) -> Me
     let read = Arc::new(AtomicU64::new(0));
     let before = sleeps();
     let begun = Instant::now();
-    let consumer = Consumer::builder(Numbers(jobs, read.clone()), progress)
+    let consumer = Consumer::builder(Timed(Numbers(jobs), read.clone()), progress)
         .max_processing(workers)
         .max_search_ahead(100_000)
         .stop_at(jobs - 1)

@@ -463,8 +463,10 @@ mod tests {
         workers.in_batches = true;
         assert_eq!([look(&mut workers, 8 * short), workers.awake()], [0, 8], "a batch may wait");
         workers.in_batches = false;
-        let counts = [8, 8, 8, 8].map(|per| look(&mut workers, per * short));
-        assert_eq!((counts, workers.awake()), ([4, 2, 1, 0], 1), "one is left, and is not woken for nothing");
+        (0..2 * at_once).for_each(|_| workers.takes_turn());
+        assert_eq!([look(&mut workers, short - at_once), workers.awake()], [4, 4], "a turn is a visit, too");
+        let counts = [8, 8, 8].map(|per| look(&mut workers, per * short));
+        assert_eq!((counts, workers.awake()), ([2, 1, 0], 1), "one is left, and is not woken for nothing");
         assert_eq!(woken(&mut workers), 0);
         assert_eq!([look(&mut workers, 10), woken(&mut workers)], [0, 1], "jobs that take long wake them again");
     }
