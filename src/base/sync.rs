@@ -5,9 +5,11 @@
 #[cfg(waterline_loom)]
 mod model;
 
+#[cfg(all(waterline_loom, feature = "seam"))]
+pub(crate) use self::model::try_lock_awake;
 #[cfg(waterline_loom)]
 pub(crate) use self::model::{
-    AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, MutexGuard, RwLock, lock_awake, spin_until, try_lock_awake,
+    AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, MutexGuard, RwLock, lock_awake, spin_until,
 };
 #[cfg(all(test, waterline_loom))]
 pub(crate) use self::model::{explore, spawn};

@@ -158,7 +158,9 @@ fn the_nodes_of_a_cluster_are_found_and_followed_over_tls() {
     let at = store.node_of("q0").unwrap();
     let [from, to] = if at.ends_with(&port) { [&nodes[0], &nodes[1]] } else { [&nodes[1], &nodes[0]] };
     from.ask(&["DEL", &store.place_of("q0").0]);
-    let id = to.text(&["CLUSTER", "MYID"]);
+    // One that imports it has a newer epoch then. Else what the other one has sent takes it back.
+    let [id, former] = [to, from].map(|node| node.text(&["CLUSTER", "MYID"]));
+    to.ask(&["CLUSTER", "SETSLOT", &slot.to_string(), "IMPORTING", &former]);
     for node in [to, from] {
         node.ask(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &id]);
     }
