@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 pub enum Persistence {
     /// Before each answer (`appendfsync always`): what was acknowledged is on the disk.
     Always,
-    /// Each second (`appendfsync everysec`): a killed server loses nothing, and a machine without
-    /// power the last two seconds.
+    /// Each second (`appendfsync everysec`): a killed server loses what it answered while it
+    /// flushed, and a machine without power the last two seconds.
     EachSecond,
     /// It writes an append-only file, and does not say how often it waits for the disk: as
     /// [`EachSecond`](Self::EachSecond) or worse.
