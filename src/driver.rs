@@ -123,7 +123,7 @@ impl Driver {
         let mut core = self.core.lock();
         let has_timeouts = core.running.flights.timeouts.is_some();
         let plain = !self.confirms && !has_timeouts && core.running.keys.is_none();
-        core.running.takes_buffer = pool.reports_at_once() && plain;
+        core.running.takes_buffer = pool.is_plain() && plain;
         core.running.pool = Some(pool);
     }
 

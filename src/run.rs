@@ -75,8 +75,12 @@ pub(crate) trait JobPort<T>: Send + Sync + 'static {
 
     /// Does the same without the lock, if the report is a success and the next job is at hand.
     /// `None`: [`next`](Self::next) has to take the report, if it is still there, and has the next
-    /// job. Called only in a mode whose jobs [report at once](Runner::reports_at_once).
+    /// job. Called only in a [plain](Runner::is_plain) mode.
     fn next_at_hand(&self, report: &mut Option<Report>) -> Option<Assignment<T>>;
+
+    /// Hears that a job at hand goes on elsewhere. So the next ones probably do, too, and come from
+    /// the core, where each has a token of its own.
+    fn goes_on(&self);
 
     /// Reports the batch that has run, if there is one, and replaces it with the next. Returns
     /// false if the thread has to end.
@@ -99,8 +103,8 @@ pub(crate) trait Runner<T>: Send + Sync + 'static {
         None
     }
 
-    /// True if each job is done when [`run`](Self::run) returns, and leaves no effects.
-    fn reports_at_once(&self) -> bool {
+    /// True if a success leaves neither effects nor a result, so that jobs may come from the tray.
+    fn is_plain(&self) -> bool {
         false
     }
 
@@ -124,8 +128,8 @@ pub(crate) trait Runner<T>: Send + Sync + 'static {
     /// Hears that a successful job has failed after all, so its result is not needed.
     fn forget(&self, _index: Index) {}
 
-    /// Hears that an attempt is overdue. The job itself was told already.
-    fn overdue(&self, _token: usize) {}
+    /// Hears that the attempt at this job is overdue. The job itself was told already.
+    fn overdue(&self, _index: Index) {}
 
     /// Ends running jobs, if the mode can. They no longer count and are not awaited.
     fn abandon(&self) {}
@@ -139,10 +143,13 @@ pub(crate) fn work<T: 'static>(port: &impl JobPort<T>, runner: &dyn Runner<T>) {
         }
         let mut report = None;
         let mut effects = Changes::default();
-        let at_once = runner.reports_at_once();
+        let is_plain = runner.is_plain();
         loop {
-            if at_once && let Some(assignment) = port.next_at_hand(&mut report) {
+            if is_plain && let Some(assignment) = port.next_at_hand(&mut report) {
                 report = runner.run(assignment, &mut effects);
+                if report.is_none() {
+                    port.goes_on();
+                }
                 continue;
             }
             let Some(task) = port.next(&mut report, &mut effects) else { break };

@@ -173,6 +173,7 @@ impl<J: Jobs, P: Progress> Builder<J, P> {
         core.announcing.wanted = self.on_processed.is_some();
         core.running.on_job_done = self.on_job_done.take();
         core.workers.fixed = settings.threads;
+        core.workers.is_strict = self.asked.threads.is_some();
         core.running.flights.timeouts =
             self.attempt_timeout.map(|after| Timeouts::new(after, mode == Mode::Deferred, !self.observers.is_empty()));
         let (after, alarms): (Vec<_>, Vec<_>) = std::mem::take(&mut self.on_stall).into_iter().unzip();

@@ -135,8 +135,7 @@ impl Reading {
     }
 
     pub(super) fn leaves_to_workers(&self, workers: &Workers, window: &Window) -> bool {
-        // With a fixed number of threads, none can replace one that reads.
-        self.quick && self.supervises && workers.fixed.is_none() && !window.is_stopping()
+        self.quick && self.supervises && !workers.is_strict && !window.is_stopping()
     }
 
     /// True if a worker would read the waiting fetch itself.

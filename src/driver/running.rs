@@ -17,7 +17,7 @@ pub(crate) struct Running {
     pub(crate) takes_buffer: bool,
     /// True while the next jobs are in the tray.
     pub(super) has_tray: bool,
-    /// The tray stays empty before this job: there were too few in a row.
+    /// The tray stays empty before this job: there were too few in a row, or one went on elsewhere.
     pub(super) tray_from: Index,
     /// The keys, if jobs of one key run in order.
     pub(super) keys: Option<Box<Keys>>,
@@ -46,12 +46,12 @@ impl Running {
 pub(crate) trait Pool: Send + Sync {
     /// Does all the work of a worker thread.
     fn work(&self);
-    /// Asks [`Runner::reports_at_once`](crate::run::Runner::reports_at_once).
-    fn reports_at_once(&self) -> bool;
+    /// Asks [`Runner::is_plain`](crate::run::Runner::is_plain).
+    fn is_plain(&self) -> bool;
     /// Calls [`Runner::forget`](crate::run::Runner::forget).
     fn forget(&self, index: Index);
     /// Calls [`Runner::overdue`](crate::run::Runner::overdue).
-    fn overdue(&self, token: usize);
+    fn overdue(&self, index: Index);
     /// Calls [`Runner::abandon`](crate::run::Runner::abandon).
     fn abandon(&self);
 }

@@ -16,6 +16,10 @@ use std::time::Instant;
 /// The fewest jobs in a row that are worth a tray, if short jobs would fill a larger one.
 const FEW: u64 = 16;
 
+/// The jobs that come from the core after one of the tray went on elsewhere. To find the flight of
+/// such a one may take a look at each flight that is younger.
+const PAST_A_TASK: u64 = 256;
+
 /// The core under its lock, and the tray.
 pub(crate) struct WholeCore {
     core: Mutex<Core>,
@@ -189,12 +193,17 @@ impl CoreGuard<'_> {
 }
 
 impl Core {
+    /// Leaves the tray empty for a while.
+    pub(super) fn leave_tray(&mut self) {
+        self.running.tray_from = self.window.next().saturating_add(PAST_A_TASK);
+    }
+
     /// Returns the token of a flight that was reported with this token, maybe one of the tray.
     pub(super) fn token_of(&self, token: usize, index: u64) -> usize {
         if !is_begun_here(token) {
             return token;
         }
-        // It is one of the youngest, since the others of its tray are done.
+        // It is one of the youngest, since most others of its tray are done.
         self.running.flights.find(index).unwrap_or(token)
     }
 }

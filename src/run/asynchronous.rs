@@ -17,6 +17,8 @@ use crate::base::{BoxError, Error, Index, caught::Caught};
 use crate::commit::changes::Changes;
 use crate::threads::Own;
 use crate::threads::stopping::{Overdue, StopFlags, Stopping};
+use foldhash::fast::RandomState;
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Weak;
 use std::task::{Context, Poll, Waker};
@@ -37,6 +39,8 @@ pub(crate) trait TaskPort: Reported {
 
 /// What a mode does with the output of a future that succeeded.
 pub(crate) trait Completion<R>: Send + Sync + 'static {
+    /// True if the outputs are nothing, so that jobs may come from the tray.
+    const PLAIN: bool = false;
     /// True if a sink takes the outputs.
     const ORDERED: bool = false;
 
@@ -59,6 +63,8 @@ pub(crate) trait Completion<R>: Send + Sync + 'static {
 
 /// A job that is done when its future is.
 impl Completion<()> for () {
+    const PLAIN: bool = true;
+
     fn keep(&self, _: Index, (): (), _: &mut Changes) {}
 }
 
@@ -140,8 +146,12 @@ where
         self.completion.forget(index);
     }
 
-    fn overdue(&self, token: usize) {
-        self.tasks.wake(token);
+    fn is_plain(&self) -> bool {
+        C::PLAIN
+    }
+
+    fn overdue(&self, index: Index) {
+        self.tasks.wake(index);
     }
 
     fn abandon(&self) {
@@ -214,7 +224,7 @@ where
     /// Adds the job to the list of running tasks. The task reads its flags after that.
     fn enlist(&mut self, context: &Context<'_>) {
         if self.future.is_some() && !std::mem::replace(&mut self.listed, true) {
-            self.tasks.add(self.token, context.waker().clone());
+            self.tasks.add(self.index, context.waker().clone());
         }
     }
 
@@ -242,7 +252,7 @@ where
         let Some(future) = self.future.take() else { return };
         drop_guarded(future);
         if self.listed {
-            self.tasks.remove(self.token);
+            self.tasks.remove(self.index);
         }
         let mut effects = Changes::default();
         // The consumer owns the completion until this job is reported or given up.
@@ -279,28 +289,25 @@ struct RunningTasks {
     /// True once the tasks have to be dropped: the time to stop is over, or the consumer has lost
     /// its name. A task reads this after it is on the list.
     abandoned: AtomicBool,
-    /// By token.
-    wakers: Mutex<Vec<Option<Waker>>>,
+    /// By index, since jobs of the tray have no token of their own.
+    wakers: Mutex<HashMap<Index, Waker, RandomState>>,
 }
 
 impl RunningTasks {
-    fn add(&self, token: usize, waker: Waker) {
-        let mut wakers = self.wakers.lock();
-        if wakers.len() <= token {
-            wakers.resize(token + 1, None);
-        }
-        wakers[token] = Some(waker);
+    fn add(&self, index: Index, waker: Waker) {
+        let before = self.wakers.lock().insert(index, waker);
+        drop(before);
     }
 
-    fn remove(&self, token: usize) {
+    fn remove(&self, index: Index) {
         // Dropping the last waker of a task may drop the task, so that happens without the lock.
-        let waker = self.wakers.lock().get_mut(token).and_then(Option::take);
+        let waker = self.wakers.lock().remove(&index);
         drop(waker);
     }
 
     /// Makes an overdue task drop its future at its next poll, which comes now.
-    fn wake(&self, token: usize) {
-        let waker = self.wakers.lock().get(token).cloned().flatten();
+    fn wake(&self, index: Index) {
+        let waker = self.wakers.lock().get(&index).cloned();
         waker.into_iter().for_each(Waker::wake);
     }
 
@@ -312,6 +319,6 @@ impl RunningTasks {
     fn abandon(&self) {
         self.abandoned.store(true, Ordering::Release);
         let wakers = std::mem::take(&mut *self.wakers.lock());
-        wakers.into_iter().flatten().for_each(Waker::wake);
+        wakers.into_values().for_each(Waker::wake);
     }
 }

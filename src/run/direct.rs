@@ -24,7 +24,7 @@ impl<T: Send + 'static, W: Worker<T>> Runner<T> for Direct<W> {
         Some(Report { token, index, outcome: guarded(run).map_err(Caught::boxed) })
     }
 
-    fn reports_at_once(&self) -> bool {
+    fn is_plain(&self) -> bool {
         true
     }
 }

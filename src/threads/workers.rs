@@ -59,8 +59,10 @@ pub(crate) struct Demand {
 
 #[derive(Debug, Default)]
 pub(crate) struct Workers {
-    /// The most threads, as set by the user; never more than the jobs that may be in flight.
+    /// The most threads, if the mode has a bound; never more than the jobs that may be in flight.
     pub(crate) fixed: Option<usize>,
+    /// True if the user set that bound: then no thread takes the place of one that reads.
+    pub(crate) is_strict: bool,
     /// The number of threads beyond which the operating system last refused one.
     pub(crate) cap: Option<usize>,
     capped: Option<Instant>,

@@ -82,6 +82,58 @@ fn ten_thousand_jobs_run_on_a_few_threads() {
     consumer.join().unwrap();
 }
 
+/// A future that is ready at its first poll is as short as a function, and one that is not goes on
+/// as a task. Both are taken in turn, in any mixture, also across a stop.
+#[test]
+fn ready_and_waiting_futures_run_once_and_never_too_many_at_a_time() {
+    #[derive(Default)]
+    struct Seen {
+        done: Mutex<Vec<u64>>,
+        running: AtomicUsize,
+        most: AtomicUsize,
+    }
+    const JOBS: u64 = 20_000;
+    let runtime = threads();
+    for (waiting, most) in [(0, 2), (1, 3), (20, 8), (500, 64), (1_000, 3)] {
+        let (seen, progress) = (Arc::new(Seen::default()), MemoryProgress::new());
+        // The first life stops without a job that failed, so none of its jobs runs again.
+        for end in [JOBS / 2, JOBS - 1] {
+            let all = seen.clone();
+            let consumer = builder(numbers(JOBS), &progress)
+                .max_processing(most)
+                .retry(Retry::fixed(Duration::ZERO))
+                .stop_at(JOBS - 1)
+                .start_async(runtime.handle(), move |job| {
+                    let (seen, mut random) = (all.clone(), fastrand::Rng::with_seed(job.index));
+                    async move {
+                        let running = 1 + seen.running.fetch_add(1, Ordering::SeqCst);
+                        seen.most.fetch_max(running, Ordering::SeqCst);
+                        if random.u32(..1_000) < waiting {
+                            for _ in 0..random.u32(1..4) {
+                                tokio::task::yield_now().await;
+                            }
+                        }
+                        let fails = end == JOBS - 1 && job.attempt == 1 && random.u32(..500) == 0;
+                        if !fails {
+                            seen.done.lock().push(job.index);
+                        }
+                        seen.running.fetch_sub(1, Ordering::SeqCst);
+                        if fails { Err("not yet".into()) } else { Ok(()) }
+                    }
+                })
+                .unwrap();
+            assert!(consumer.handle().wait_for(end, LONG), "{waiting}: {:?}", consumer.handle().status());
+            consumer.stop().unwrap();
+        }
+        let mut done = std::mem::take(&mut *seen.done.lock());
+        done.sort_unstable();
+        let odd = done.iter().zip(0..).find(|(index, nth)| *index != nth);
+        assert_eq!((done.len() as u64, odd), (JOBS, None), "{waiting} of a thousand wait");
+        let at_once = seen.most.load(Ordering::SeqCst);
+        assert!(at_once <= most, "{at_once} of {most} at a time");
+    }
+}
+
 /// Returns the number of threads of this process, or 0 where the system does not tell.
 fn all_threads() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)

@@ -266,6 +266,10 @@ impl<T: Send + 'static> JobPort<T> for Driver {
         self.core.next_in_tray(report)
     }
 
+    fn goes_on(&self) {
+        self.step(|core, _| core.leave_tray());
+    }
+
     fn next_batch(&self, batch: &mut Batch<T>, effects: &mut Changes) -> bool {
         self.take_batch(batch, effects)
     }

@@ -18,16 +18,16 @@ impl<T: Send + 'static> Pool for PoolOf<T> {
         self.driver.upgrade().into_iter().for_each(|driver| work(&*driver, &*self.runner));
     }
 
-    fn reports_at_once(&self) -> bool {
-        self.runner.reports_at_once()
+    fn is_plain(&self) -> bool {
+        self.runner.is_plain()
     }
 
     fn forget(&self, index: Index) {
         self.runner.forget(index);
     }
 
-    fn overdue(&self, token: usize) {
-        self.runner.overdue(token);
+    fn overdue(&self, index: Index) {
+        self.runner.overdue(index);
     }
 
     fn abandon(&self) {

@@ -106,7 +106,8 @@ impl Driver {
     fn take_report(&self, mut report: Report, effects: &mut Changes) {
         self.confirm(&mut report);
         let (surplus, name) = self.step(|core, now| {
-            let surplus = core.report(report.token, report.outcome, effects, now);
+            let token = core.token_of(report.token, report.index);
+            let surplus = core.report(token, report.outcome, effects, now);
             (surplus, core.registry.release_name(core.running.flights.tokens()))
         });
         drop_guarded(surplus);

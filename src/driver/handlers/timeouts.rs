@@ -144,7 +144,7 @@ impl Driver {
         if !self.fails_overdue {
             let pool = self.core.lock().running.pool.clone();
             for lapsed in lapsed.drain(..) {
-                pool.iter().for_each(|pool| pool.overdue(lapsed.token));
+                pool.iter().for_each(|pool| pool.overdue(lapsed.index));
             }
             return drop_guarded(pool);
         }

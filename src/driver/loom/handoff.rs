@@ -4,21 +4,34 @@ use super::*;
 use crate::reader::{Payloads, Weights};
 use crate::window::Action;
 
-/// Jobs that are done when they return, so they may go through the buffer.
-struct AtOnce(Count);
+/// Jobs that may go through the buffer. Job 1 goes on in a thread, if there is somebody to hear of
+/// its end; the others are done when they return.
+struct AtOnce {
+    count: Count,
+    tells: Option<Arc<dyn Reported>>,
+    task: Mutex<Option<thread::JoinHandle<()>>>,
+}
 
 impl Runner<Index> for AtOnce {
     fn run(&self, assignment: Assignment<Index>, effects: &mut Changes) -> Option<Report> {
-        self.0.run(assignment, effects)
+        let report = self.count.run(assignment, effects)?;
+        match &self.tells {
+            Some(tells) if report.index == 1 => {
+                let tells = tells.clone();
+                *self.task.lock() = Some(spawn(move || tells.report(report)));
+                None
+            }
+            _ => Some(report),
+        }
     }
 
-    fn reports_at_once(&self) -> bool {
+    fn is_plain(&self) -> bool {
         true
     }
 }
 
 /// Four jobs, all of them read; three go into the buffer.
-fn with_buffer(workers: usize) -> (Model, Arc<AtOnce>, Vec<thread::JoinHandle<()>>) {
+fn with_buffer(workers: usize, goes_on: bool) -> (Model, Arc<AtOnce>, Vec<thread::JoinHandle<()>>) {
     let model = Model::with(IndexSource::of(4), workers, workers, false);
     {
         let mut core = model.driver.core.lock();
@@ -31,7 +44,8 @@ fn with_buffer(workers: usize) -> (Model, Arc<AtOnce>, Vec<thread::JoinHandle<()
         core.window.handle_fetched(4);
         core.reading.prefetch.add(&mut *<dyn Payloads>::new([0_u64, 1, 2, 3]), Weights::equal(4, 1));
     }
-    let jobs = Arc::new(AtOnce(Count(Mutex::new(vec![0; 4]))));
+    let tells = goes_on.then(|| model.driver.clone() as Arc<dyn Reported>);
+    let jobs = Arc::new(AtOnce { count: Count(Mutex::new(vec![0; 4])), tells, task: Mutex::new(None) });
     let workers = (0..workers).map(|_| model.worker(&jobs)).collect();
     (model, jobs, workers)
 }
@@ -39,11 +53,24 @@ fn with_buffer(workers: usize) -> (Model, Arc<AtOnce>, Vec<thread::JoinHandle<()
 #[test]
 fn loom_each_buffered_job_runs_once_and_counts() {
     explore(2, || {
-        let (model, jobs, workers) = with_buffer(2);
+        let (model, jobs, workers) = with_buffer(2, false);
         let watermark = model.driver.watermark.clone();
         model.serve();
         workers.into_iter().for_each(|worker| worker.join().unwrap());
-        assert_eq!(*jobs.0.0.lock(), vec![1; 4]);
+        assert_eq!(*jobs.count.0.lock(), vec![1; 4]);
+        assert_eq!(watermark.last_processed(), Some(3));
+    });
+}
+
+#[test]
+fn loom_a_buffered_job_that_goes_on_elsewhere_counts_once() {
+    explore(2, || {
+        let (model, jobs, workers) = with_buffer(1, true);
+        let watermark = model.driver.watermark.clone();
+        model.serve();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        jobs.task.lock().take().unwrap().join().unwrap();
+        assert_eq!(*jobs.count.0.lock(), vec![1; 4]);
         assert_eq!(watermark.last_processed(), Some(3));
     });
 }
@@ -51,7 +78,7 @@ fn loom_each_buffered_job_runs_once_and_counts() {
 #[test]
 fn loom_no_buffered_job_begins_after_a_stop() {
     explore(2, || {
-        let (model, jobs, workers) = with_buffer(1);
+        let (model, jobs, workers) = with_buffer(1, false);
         let driver = model.driver.clone();
         let stopper = spawn(move || {
             driver.request_stop();
@@ -61,7 +88,7 @@ fn loom_no_buffered_job_begins_after_a_stop() {
         model.serve();
         workers.into_iter().for_each(|worker| worker.join().unwrap());
         let begun = stopper.join().unwrap();
-        assert_eq!(jobs.0.0.lock().iter().sum::<u32>() as Index, begun, "those that had begun, and no other");
+        assert_eq!(jobs.count.0.lock().iter().sum::<u32>() as Index, begun, "those that had begun, and no other");
         assert_eq!(watermark.last_processed().map_or(0, |last| last + 1), begun);
     });
 }
