@@ -205,7 +205,7 @@ const SUMMARY: [Line; 3] = [
 ];
 
 fn summary() -> Result<Vec<String>> {
-    let mut rows = vec!["| per job | waterline | beside it | |".to_owned(), "|---|---:|---|---|".to_owned()];
+    let mut rows = vec!["| per job | waterline | others | |".to_owned(), "|---|---:|---|---|".to_owned()];
     for (text, question, row, ours, others, sentence) in SUMMARY {
         let figures = figures(question)?;
         let value = |column: &str| match question {
