@@ -251,11 +251,12 @@ impl Flights {
         self.slots.get(self.oldest).map(|slot| &slot.flight)
     }
 
-    /// Returns the token of the flight of this job. Searches the youngest ones first.
+    /// Returns the token of the flight of this job. Searches the oldest ones first, since younger
+    /// ones may be many by now.
     pub(super) fn find(&self, index: Index) -> Option<usize> {
-        let youngest = self.slots.get(self.youngest).map(|_| self.youngest);
+        let oldest = self.slots.get(self.oldest).map(|_| self.oldest);
         let mut all =
-            std::iter::successors(youngest, |token| Some(self.slots[*token].older).filter(|older| *older < NONE));
+            std::iter::successors(oldest, |token| Some(self.slots[*token].younger).filter(|younger| *younger < NONE));
         all.find(|token| self.slots[*token].flight.index == index)
     }
 

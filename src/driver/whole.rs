@@ -16,9 +16,12 @@ use std::time::Instant;
 /// The fewest jobs in a row that are worth a tray, if short jobs would fill a larger one.
 const FEW: u64 = 16;
 
-/// The jobs that come from the core after one of the tray went on elsewhere. To find the flight of
-/// such a one may take a look at each flight that is younger.
+/// The jobs that come from the core after one of the tray went on elsewhere.
 const PAST_A_TASK: u64 = 256;
+
+/// The most jobs in flight with which the tray is filled. Its jobs have no tokens of their own, so
+/// the core looks for their flights behind all that are older.
+const MOST_OLDER: usize = 1_024;
 
 /// The core under its lock, and the tray.
 pub(crate) struct WholeCore {
@@ -160,7 +163,8 @@ impl CoreGuard<'_> {
     pub(super) fn fill_tray(mut self) {
         let core = &*self.core;
         let most = core.workers.handful().min(MOST);
-        let is_worth_it = most > 1 && core.window.next() >= core.running.tray_from;
+        let is_worth_it =
+            most > 1 && core.window.next() >= core.running.tray_from && core.window.in_flight() < MOST_OLDER;
         if is_worth_it && core.running.takes_buffer && core.reading.supervises {
             self.fill_tray_with(most);
         }
@@ -203,7 +207,7 @@ impl Core {
         if !is_begun_here(token) {
             return token;
         }
-        // It is one of the youngest, since most others of its tray are done.
+        // Few are older: the tray is filled only while few are in flight.
         self.running.flights.find(index).unwrap_or(token)
     }
 }

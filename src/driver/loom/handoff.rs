@@ -4,8 +4,8 @@ use super::*;
 use crate::reader::{Payloads, Weights};
 use crate::window::Action;
 
-/// Jobs that may go through the buffer. Job 1 goes on in a thread, if there is somebody to hear of
-/// its end; the others are done when they return.
+/// Jobs that may go through the buffer. Job 1 goes on in a thread if there is a `tells`, which
+/// hears of its end. The others are done when they return.
 struct AtOnce {
     count: Count,
     tells: Option<Arc<dyn Reported>>,
